@@ -1,0 +1,1 @@
+"""Communicators on the best path, for programs."""

@@ -1,0 +1,1 @@
+"""Engines translate a plan; they do not discover."""

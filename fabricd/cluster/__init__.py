@@ -1,0 +1,1 @@
+"""Membership, networks and groups."""

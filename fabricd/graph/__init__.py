@@ -1,0 +1,1 @@
+"""Snapshots and NCCL topology files as one typed graph."""

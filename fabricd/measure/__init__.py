@@ -1,0 +1,1 @@
+"""Active probes between nodes."""

@@ -1,0 +1,95 @@
+"""A path between two ports or devices, ranked and explained."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fabricd.model.observation import Evidence
+
+
+class PathType(StrEnum):
+    """NCCL's path types, nearest first."""
+
+    LOC = "LOC"  #: the same device
+    NVL = "NVL"  #: NVLink
+    NVB = "NVB"  #: NVLink through another GPU
+    C2C = "C2C"  #: chip to chip, to the CPU
+    PIX = "PIX"  #: at most one PCIe bridge
+    PXB = "PXB"  #: several PCIe bridges, no host bridge
+    P2C = "P2C"  #: GPU to NIC through C2C and the CPU
+    PXN = "PXN"  #: through a GPU beside the NIC
+    PHB = "PHB"  #: through a host bridge
+    SYS = "SYS"  #: across NUMA nodes
+    NET = "NET"  #: across a network
+    DIS = "DIS"  #: no path
+
+
+class Transport(StrEnum):
+    """What carries the bytes. The order is the order of preference where figures are equal."""
+
+    SELF = "self"
+    NVLINK = "nvlink"
+    C2C = "c2c"
+    PCIE = "pcie"
+    SHM = "shm"
+    INFINIBAND = "infiniband"
+    ROCE = "roce"
+    EFA = "efa"
+    SLINGSHOT = "slingshot"
+    GPUDIRECT_TCP = "gpudirect-tcp"
+    ETHERNET = "ethernet"
+    INTERNET = "internet"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """One edge of a path."""
+
+    src: str  #: vertex name, "node/eth0", "node/numa0", "node/0000:17:00.0", "network:10.1.0.0/24"
+    dst: str
+    link: str  #: "nvlink", "c2c", "pcie", "interconnect", "network", "memory"
+    bandwidth_bytes_per_second: float | None = None
+    latency_seconds: float | None = None
+    evidence: Evidence = Evidence.ASSUMED
+    detail: str = ""  #: e.g. "16 GT/s x16", "12 links", "tap, virtual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """One candidate."""
+
+    src: str
+    dst: str
+    view: str = "physical"
+    type: PathType = PathType.DIS
+    transport: Transport = Transport.UNKNOWN
+    #: The bottleneck; None when no hop's figure is known.
+    bandwidth_bytes_per_second: float | None = None
+    latency_seconds: float | None = None
+    hops: tuple[Hop, ...] = ()
+    evidence: Evidence = Evidence.ASSUMED  #: the weakest of its hops
+    measured_age_seconds: float | None = None
+    gdr: bool | None = None  #: GPUDirect: without a copy through host memory
+    virtual: bool = False  #: crosses an interface that no hardware backs
+    rank: int = 0  #: 1 is the best
+    #: Facts that its place rests on, one sentence each.
+    because: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """What was not taken as a candidate, and the fact that rules it out."""
+
+    name: str  #: a port, interface, or class of transport
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathAnswer:
+    """All candidates between two ends, best first."""
+
+    src: str
+    dst: str
+    view: str = "physical"
+    paths: tuple[Path, ...] = ()
+    rejected: tuple[Rejected, ...] = ()

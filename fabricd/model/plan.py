@@ -1,0 +1,56 @@
+"""A plan: how the ranks of a group should talk. Data, printable and replayable; engines only translate it."""
+
+from dataclasses import dataclass
+
+from fabricd.model.observation import Evidence
+from fabricd.model.path import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A variable that an engine obeys."""
+
+    name: str
+    value: str
+    scope: str = "job"  #: "job", "node" or "rank"
+    rank: int | None = None
+    because: str = ""  #: the rule and the fact it came from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkChoice:
+    """A network that could join the members, with what is known of it."""
+
+    network: str  #: e.g. "10.1.0.0/24"
+    transport: Transport
+    bandwidth_bytes_per_second: float | None = None
+    latency_seconds: float | None = None
+    evidence: Evidence = Evidence.ASSUMED
+    age_seconds: float | None = None
+    chosen: bool = False
+    virtual: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSlice:
+    """What one rank does."""
+
+    rank: int
+    node: str
+    host_index: int  #: ranks of one host share memory
+    devices: tuple[str, ...] = ()  #: in the names of the rank's own namespace
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """The plan of a group."""
+
+    engine: str  #: "mpi" or "nccl"
+    size: int
+    ranks: tuple[RankSlice, ...]
+    networks: tuple[NetworkChoice, ...] = ()
+    #: PMI_process_mapping, e.g. "(vector,(0,2,1))": which ranks truly share memory.
+    process_mapping: str = ""
+    because: tuple[str, ...] = ()

@@ -1,0 +1,34 @@
+"""A node at one moment."""
+
+from dataclasses import dataclass
+
+from fabricd.model.device import Gpu, GpuDriver, Hca, LldpNeighbor, NetInterface, NumaNode, PciDevice, Route
+from fabricd.model.identity import NodeIdentity
+from fabricd.model.observation import ProbeReport
+
+#: History: 1 (2026-11-30) the first.
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All that is known of a node: facts, and how each probe ended. Verdicts are derived elsewhere."""
+
+    schema: int = SCHEMA
+    node: NodeIdentity
+    #: Counts changes since the daemon started; with ``instance`` it orders snapshots of one node.
+    generation: int = 0
+    instance: str = ""  #: random, new with each start of the daemon
+    #: Hash over the facts (without times, counters, durations): the ETag.
+    content_hash: str = ""
+    taken_at: float = 0.0  #: Unix time, for people; never compared between hosts
+    this_host: bool = True  #: False for a replay
+    probes: tuple[ProbeReport, ...] = ()
+    numa: tuple[NumaNode, ...] = ()
+    pci: tuple[PciDevice, ...] = ()
+    interfaces: tuple[NetInterface, ...] = ()
+    routes: tuple[Route, ...] = ()
+    gpu_driver: GpuDriver | None = None
+    gpus: tuple[Gpu, ...] = ()
+    hcas: tuple[Hca, ...] = ()
+    lldp: tuple[LldpNeighbor, ...] = ()

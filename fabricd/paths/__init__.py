@@ -1,0 +1,1 @@
+"""Path search, ranking and explanation over the graph. Pure."""

@@ -1,0 +1,1 @@
+"""How a group of ranks should talk. Pure."""

@@ -1,0 +1,1 @@
+"""Discovery: I/O in, model out. One file a source; ``fabricd.probe.registry`` lists them all."""

@@ -1,0 +1,106 @@
+"""Parse and print quantities. Inside the project everything is in SI base units (bytes/s, s, bytes).
+
+Conversions happen once, at the edge: here.
+"""
+
+import re
+
+from fabricd.errors import ParseError
+
+# Data rate of one PCIe lane by signalling rate, bytes/s in each direction, after line coding: 8b/10b for 2.5
+# and 5 GT/s, 128b/130b for 8 to 32 GT/s, FLIT with PAM4 at 64 GT/s (242 of 256 bytes carry data).
+# Source: PCI Express Base Specification.
+_PCIE_LANE_BYTES_PER_SECOND = {
+    2.5: 250_000_000,
+    5.0: 500_000_000,
+    8.0: 8_000_000_000 * 128 // 130 // 8,
+    16.0: 16_000_000_000 * 128 // 130 // 8,
+    32.0: 32_000_000_000 * 128 // 130 // 8,
+    64.0: 64_000_000_000 * 242 // 256 // 8,
+}
+_IB_RATE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*Gb/sec\b")
+_GT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*GT/s\b")
+_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)(B?)\s*$", re.IGNORECASE)
+_PREFIXES = ("", "K", "M", "G", "T", "P")
+
+
+def parse_port_rate(text: str) -> int:
+    """Return an InfiniBand-class port's nominal rate in bytes/s.
+
+    Args:
+        text: contents of ``ports/<n>/rate``, e.g. ``"400 Gb/sec (4X NDR)"``.
+
+    Raises:
+        ParseError: the text does not begin with ``<number> Gb/sec``.
+
+    Source: kernel Documentation/ABI/stable/sysfs-class-infiniband.
+    """
+    match = _IB_RATE.match(text)
+    if match is None:
+        raise ParseError(f"not a port rate: {text[:80]!r}", hint='expected e.g. "400 Gb/sec (4X NDR)"')
+    return int(float(match.group(1)) * 125_000_000)
+
+
+def parse_transfer_rate(text: str) -> float:
+    """Return a PCIe signalling rate in GT/s from sysfs text such as ``"16.0 GT/s PCIe"``.
+
+    Raises:
+        ParseError: the text holds no rate (sysfs says ``"Unknown"`` for devices without a link).
+
+    Source: kernel Documentation/ABI/testing/sysfs-bus-pci.
+    """
+    match = _GT.match(text)
+    if match is None:
+        raise ParseError(f"not a PCIe transfer rate: {text[:80]!r}", hint='expected e.g. "16.0 GT/s PCIe"')
+    return float(match.group(1))
+
+
+def pcie_bandwidth(gigatransfers_per_second: float, width: int) -> int:
+    """Return what a PCIe link carries in each direction, bytes/s, after line coding.
+
+    Args:
+        gigatransfers_per_second: 2.5, 5, 8, 16, 32 or 64.
+        width: lanes, 1 to 32.
+
+    Raises:
+        ParseError: a rate or width that PCIe does not have.
+    """
+    lane = _PCIE_LANE_BYTES_PER_SECOND.get(gigatransfers_per_second)
+    if lane is None or not 1 <= width <= 32:
+        raise ParseError(f"no such PCIe link: {gigatransfers_per_second} GT/s x{width}")
+    return lane * width
+
+
+def parse_size(text: str) -> int:
+    """Return bytes from ``"64"``, ``"1K"``, ``"16M"``, ``"1GiB"``; every prefix is a power of 1024.
+
+    That is what ``nccl-tests`` and the OSU benchmarks mean by K, M and G.
+
+    Raises:
+        ParseError: not a size.
+    """
+    match = _SIZE.match(text)
+    if match is None:
+        raise ParseError(f"not a size: {text[:40]!r}", hint="expected e.g. 1024, 1K, 16M, 1GiB")
+    return int(float(match.group(1)) * 1024 ** _PREFIXES.index(match.group(2).upper()))
+
+
+def format_size(count: int) -> str:
+    """Return bytes in the largest binary unit that divides them: ``"16M"``, ``"1000"``."""
+    for power in range(len(_PREFIXES) - 1, 0, -1):
+        if count and count % 1024**power == 0:
+            return f"{count // 1024**power}{_PREFIXES[power]}"
+    return str(count)
+
+
+def format_bandwidth(bytes_per_second: float | None) -> str:
+    """Return a bandwidth for people, in GB/s (10^9 bytes/s, one direction), or ``"?"`` when unknown."""
+    if bytes_per_second is None:
+        return "?"
+    value = bytes_per_second / 1e9
+    return f"{value:.0f} GB/s" if value >= 100 else f"{value:.3g} GB/s"
+
+
+def format_latency(seconds: float | None) -> str:
+    """Return a latency for people, in microseconds, or ``"?"`` when unknown."""
+    return "?" if seconds is None else f"{seconds * 1e6:.3g} us"
