@@ -1,0 +1,102 @@
+"""Messages of the group interface (rendezvous of a job's ranks), version 1.
+
+A rank talks to the group's owner, one daemon::
+
+    PUT    /v1/groups/{group}/members/{rank}?wait=S   JoinRequest -> 200 JoinAnswer | 202 GroupStatus (ask again)
+    POST   /v1/groups/{group}/fence/{round}?wait=S    FenceRequest -> 200 FenceAnswer | 202 GroupStatus
+    GET    /v1/groups/{group}/members/{rank}/watch    stream of WatchEvent, one JSON object a line; held open as
+                                                      long as the rank lives: its end without a leave is a loss
+    DELETE /v1/groups/{group}/members/{rank}          leave
+    DELETE /v1/groups/{group}?reason=TEXT             abort
+    GET    /v1/groups/{group}                         GroupStatus
+
+The group's secret travels in the header ``X-Fabricd-Group-Secret``, a member's claim in ``X-Fabricd-Claim``,
+the incarnation in ``X-Fabricd-Incarnation``; none of them stands in a URL. Without a secret only processes of
+the same user over the Unix socket may join. Every request may be repeated: joins and fences are idempotent for
+one claim.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fabricd.localview import LocalView
+from fabricd.model.plan import GroupPlan
+
+SECRET_HEADER = "X-Fabricd-Group-Secret"
+CLAIM_HEADER = "X-Fabricd-Claim"
+INCARNATION_HEADER = "X-Fabricd-Incarnation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """A rank asks to be a member."""
+
+    world_size: int
+    claim: str  #: 128 random bits in hex, drawn once by each process; a repeated join bears the same
+    view: LocalView
+    incarnation: int = 0  #: restart count; a higher one fences a lower
+    engine: str = "mpi"
+    timeout_seconds: float = 60.0  #: from the first join, for all ranks to come
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinAnswer:
+    """The group is complete and planned."""
+
+    group: str
+    incarnation: int
+    rank: int
+    size: int
+    kvsname: str  #: 128 random bits, new for each group and incarnation
+    plan: GroupPlan
+
+
+class GroupPhase(StrEnum):
+    """Where a group is in its life."""
+
+    FORMING = "forming"
+    PLANNING = "planning"
+    RUNNING = "running"
+    ENDED = "ended"  #: every rank left
+    FAILED = "failed"  #: aborted, timed out, fenced, or lost ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """What a member may know of a group."""
+
+    group: str
+    incarnation: int
+    size: int
+    phase: GroupPhase
+    present: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceRequest:
+    """New keys of one rank for one round; answered when every rank's have come."""
+
+    rank: int
+    keys: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceAnswer:
+    """The keys of all ranks of the round."""
+
+    round: int
+    keys: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvent:
+    """Something happened to the group."""
+
+    #: "hello", "alive" (heartbeat), "lost", "left", "aborted", "fenced", "stopping" (the daemon ends; reconnect).
+    kind: str
+    ranks: tuple[int, ...] = ()
+    reason: str = ""
