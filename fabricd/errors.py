@@ -70,9 +70,7 @@ class ConfigError(InputError):
     def __init__(self, faults: Sequence[str], *, source: str = "configuration") -> None:
         self.faults = tuple(faults)
         lines = "".join(f"\n  - {fault}" for fault in self.faults)
-        super().__init__(
-            f"{source}: {len(self.faults)} fault(s){lines}", details={"faults": list(self.faults)}
-        )
+        super().__init__(f"{source}: {len(self.faults)} fault(s){lines}", details={"faults": list(self.faults)})
 
 
 class UnknownNameError(InputError):

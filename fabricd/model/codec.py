@@ -48,8 +48,6 @@ def content_hash(snapshot: Snapshot) -> str:
             replace(hca, ports=tuple(replace(port, counters=(), hw_counters=()) for port in hca.ports))
             for hca in snapshot.hcas
         ),
-        gpus=tuple(
-            replace(gpu, links=tuple(replace(link, errors=()) for link in gpu.links)) for gpu in snapshot.gpus
-        ),
+        gpus=tuple(replace(gpu, links=tuple(replace(link, errors=()) for link in gpu.links)) for gpu in snapshot.gpus),
     )
     return hashlib.blake2b(to_json(facts), digest_size=16).hexdigest()

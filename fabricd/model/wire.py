@@ -22,7 +22,7 @@ from enum import StrEnum
 from fabricd.localview import LocalView
 from fabricd.model.plan import GroupPlan
 
-SECRET_HEADER = "X-Fabricd-Group-Secret"
+SECRET_HEADER = "X-Fabricd-Group-Secret"  # noqa: S105 - the name of a header, no secret
 CLAIM_HEADER = "X-Fabricd-Claim"
 INCARNATION_HEADER = "X-Fabricd-Incarnation"
 
