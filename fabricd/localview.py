@@ -4,12 +4,19 @@ A daemon sees the host; a rank may sit in a container with other interface names
 registers its own view, and the plan uses what both know, in the names of the rank.
 """
 
+import os
+import re
+import resource
+import socket
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInterface:
-    """A network interface of this network namespace. Source: /sys/class/net, getifaddrs."""
+    """A network interface of this network namespace. Source: rtnetlink."""
 
     name: str
     mac: str = ""
@@ -53,3 +60,208 @@ class LocalView:
     node_id: str = ""
     #: Versions of what is installed, without importing it: "mpich", "mpi4py", "nccl", "ucx".
     versions: tuple[tuple[str, str], ...] = ()
+
+
+_PACKAGES = (  # distributions on PyPI that carry a library which the plan must know of
+    ("mpich", "mpich"), ("mpi4py", "mpi4py"), ("nccl", "nvidia-nccl-cu12"), ("nccl", "nvidia-nccl-cu13"),
+    ("ucx", "libucx-cu12"), ("cupy", "cupy-cuda12x"), ("torch", "torch"),
+)  # fmt: skip
+_MAX_DEVICES = 1024
+_MAX_TEXT = 4096
+_GPU_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]{36})\s*$", re.MULTILINE | re.IGNORECASE)
+_GPU_MINOR = re.compile(r"^Device Minor:\s*(\d{1,4})\s*$", re.MULTILINE)
+
+# rtnetlink. Source: kernel include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h
+_RTM_NEWLINK, _RTM_GETLINK, _RTM_NEWADDR, _RTM_GETADDR = 16, 18, 20, 22
+_NLM_F_REQUEST, _NLM_F_DUMP_INTR, _NLM_F_DUMP = 0x1, 0x10, 0x300
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_IFLA_ADDRESS, _IFLA_IFNAME = 1, 3
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_IFA_F_DADFAILED = 0x08  # another host has this address: the kernel refuses to use it
+_IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
+_ATTRIBUTE_TYPE = 0x3FFF
+_HEADER = struct.Struct("=IHHII")
+_IFINFOMSG = struct.Struct("=BxHiII")
+_IFADDRMSG = struct.Struct("=BBBBi")
+_NETLINK_TIMEOUT_SECONDS = 2.0
+_DUMP_TRIES = 5
+
+
+def collect(
+    *, sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc"), dev_root: Path = Path("/dev")
+) -> LocalView:
+    """Return what this process sees. Never raises for a file, device or right that is missing: that part is empty.
+
+    Args:
+        sys_root: where sysfs is mounted; containers may lack it.
+        proc_root: where procfs is mounted.
+        dev_root: where device nodes and ``shm`` are.
+    """
+    shm_device, shm_bytes = _shared_memory(dev_root / "shm")
+    memlock, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return LocalView(
+        hostname=_printable(socket.gethostname()),
+        pid=os.getpid(),
+        uid=os.getuid(),
+        boot_id=_text(proc_root / "sys/kernel/random/boot_id"),
+        net_namespace=_namespace(proc_root, "net"),
+        ipc_namespace=_namespace(proc_root, "ipc"),
+        pid_namespace=_namespace(proc_root, "pid"),
+        shm_device=shm_device,
+        shm_bytes=shm_bytes,
+        memlock_bytes=None if memlock == resource.RLIM_INFINITY else memlock,
+        cpus=tuple(sorted(os.sched_getaffinity(0))),
+        interfaces=_interfaces(),
+        hcas=_hcas(sys_root, dev_root),
+        gpu_uuids=_gpu_uuids(proc_root, dev_root),
+        nvidia_visible_devices=_printable(os.environ.get("NVIDIA_VISIBLE_DEVICES", "")),
+        versions=_versions(),
+    )
+
+
+def _printable(text: str) -> str:
+    """Return text that can be encoded, whatever bytes the kernel or the environment gave."""
+    return text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_TEXT).decode("utf-8", "backslashreplace").strip()
+    except OSError:
+        return ""
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in directory.iterdir())[:_MAX_DEVICES]
+    except OSError:
+        return []
+
+
+def _namespace(proc_root: Path, kind: str) -> str:
+    try:
+        return str((proc_root / "self/ns" / kind).stat().st_ino)
+    except OSError:
+        return ""
+
+
+def _shared_memory(path: Path) -> tuple[str, int | None]:
+    try:
+        status, size = path.stat(), os.statvfs(path)
+    except OSError:
+        return "", None
+    return f"{status.st_dev}:{status.st_ino}", size.f_frsize * size.f_blocks
+
+
+def _hcas(sys_root: Path, dev_root: Path) -> tuple[ViewHca, ...]:
+    verbs = sys_root / "class/infiniband_verbs"
+    node_of = {_text(verbs / name / "ibdev"): dev_root / "infiniband" / name for name in _names(verbs)}
+    devices = sys_root / "class/infiniband"
+    return tuple(
+        ViewHca(
+            name=name,
+            node_guid=_text(devices / name / "node_guid"),
+            usable=name in node_of and os.access(node_of[name], os.R_OK | os.W_OK),
+            ports=tuple(sorted(int(port) for port in _names(devices / name / "ports") if port.isdecimal())),
+        )
+        for name in _names(devices)
+    )
+
+
+def _gpu_uuids(proc_root: Path, dev_root: Path) -> tuple[str, ...]:
+    """Return the GPUs whose device node this process may open, in order of PCI address."""
+    found = []
+    gpus = proc_root / "driver/nvidia/gpus"
+    for address in _names(gpus):
+        text = _text(gpus / address / "information")
+        uuid, minor = _GPU_UUID.search(text), _GPU_MINOR.search(text)
+        if uuid and minor and os.access(dev_root / f"nvidia{minor[1]}", os.R_OK | os.W_OK):
+            found.append(uuid[1])
+    return tuple(found)
+
+
+def _versions() -> tuple[tuple[str, str], ...]:
+    from importlib import metadata  # slow to import, and only ranks need it
+
+    found: dict[str, str] = {}
+    for name, distribution in _PACKAGES:
+        try:
+            found.setdefault(name, metadata.version(distribution))
+        except metadata.PackageNotFoundError:
+            continue
+    return tuple(found.items())
+
+
+def _interfaces() -> tuple[ViewInterface, ...]:
+    """Ask the kernel for links and addresses. Needs neither sysfs nor rights."""
+    try:
+        links = list(_dump(_RTM_GETLINK, _RTM_NEWLINK, _IFINFOMSG))
+        addresses = list(_dump(_RTM_GETADDR, _RTM_NEWADDR, _IFADDRMSG))
+    except (OSError, struct.error, ValueError):
+        return ()
+    on_link: dict[int, list[str]] = {}
+    for (family, prefix, flags, _, index), attributes in addresses:
+        raw = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS)
+        if raw and family in (socket.AF_INET, socket.AF_INET6) and not flags & _IFA_F_DADFAILED:
+            on_link.setdefault(index, []).append(f"{socket.inet_ntop(family, raw)}/{prefix}")
+    return tuple(
+        ViewInterface(
+            name=attributes.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "backslashreplace"),
+            mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
+            up=bool(flags & _IFF_UP),
+            loopback=bool(flags & _IFF_LOOPBACK),
+            addresses=tuple(on_link.get(index, ())),
+        )
+        for (_, _, index, flags, _), attributes in links
+    )
+
+
+_Answer = tuple[tuple[int, ...], dict[int, bytes]]
+
+
+def _dump(request: int, answer: int, body: struct.Struct) -> list[_Answer]:
+    """Return all objects of a kind: their fixed part's fields and their attributes."""
+    for _ in range(_DUMP_TRIES):
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+            kernel.settimeout(_NETLINK_TIMEOUT_SECONDS)
+            kernel.bind((0, 0))
+            length = _HEADER.size + body.size
+            kernel.send(_HEADER.pack(length, request, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0) + bytes(body.size))
+            found = _receive(kernel, answer, body)
+        if found is not None:
+            return found
+    raise OSError("the interfaces change too fast to list them")
+
+
+def _receive(kernel: socket.socket, answer: int, body: struct.Struct) -> list[_Answer] | None:
+    """Read until the dump's end; None when the kernel says that it changed meanwhile."""
+    found: list[_Answer] = []
+    intact = True
+    while True:
+        data = kernel.recv(1 << 20)
+        offset = 0
+        while offset + _HEADER.size <= len(data):
+            length, kind, flags, _, _ = _HEADER.unpack_from(data, offset)
+            if length < _HEADER.size:
+                raise ValueError("a netlink message shorter than its header")
+            payload = data[offset + _HEADER.size : offset + length]
+            offset += length + 3 & ~3
+            intact = intact and not flags & _NLM_F_DUMP_INTR
+            if kind == _NLMSG_DONE:
+                return found if intact else None
+            if kind == _NLMSG_ERROR:
+                number = -struct.unpack_from("=i", payload)[0]
+                raise OSError(number, os.strerror(number))
+            if kind == answer:
+                found.append((body.unpack_from(payload), dict(_attributes(payload[body.size :]))))
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    offset = 0
+    while offset + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, offset)
+        if length < 4:
+            return
+        yield kind & _ATTRIBUTE_TYPE, data[offset + 4 : offset + length]
+        offset += length + 3 & ~3

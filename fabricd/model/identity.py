@@ -24,12 +24,14 @@ class NodeIdentity:
     node_id: str
     name: str  #: display name, by default the host name
     hostname: str = ""
-    #: Which facts the id rests on: "configured", "machine-id+dmi", "machine-id", "addresses", "hostname".
+    #: Which facts the id rests on: "configured", "machine-id+dmi", "dmi", "addresses" (of the network hardware, with
+    #: the machine-id where there is one), "machine-id", "hostname".
     id_source: str = ""
     boot_id: str = ""  #: /proc/sys/kernel/random/boot_id, changes with each boot
     kernel: str = ""
     os: str = ""  #: PRETTY_NAME of os-release
-    virtualization: str = ""  #: "none", "kvm", "vmware", "xen", "docker", ...; "" unknown
+    virtualization: str = ""  #: "none" for bare metal, "kvm", "vmware", "xen", "amazon", ...; "" unknown
+    container: str = ""  #: what this process sees the machine from: "docker", "kubernetes", ...; "" no container
     product: str = ""  #: DMI product name
     vendor: str = ""  #: DMI system vendor
     memory_bytes: int | None = None

@@ -1,0 +1,105 @@
+"""The processors, from /proc/cpuinfo, whose form differs with each architecture."""
+
+import platform
+from collections.abc import Iterator
+
+from fabricd.model.identity import Cpu
+from fabricd.probe.base import ProbeContext
+from fabricd.probe.files import FieldReader, parse_cpu_list
+
+#: 1024 logical CPUs take about 1.6 MB on x86.
+_CPUINFO_BYTES = 16 * 1024 * 1024
+# Source: Arm MIDR_EL1, field Implementer.
+_ARM_IMPLEMENTERS = {
+    0x41: "ARM", 0x42: "Broadcom", 0x43: "Cavium", 0x46: "Fujitsu", 0x48: "HiSilicon", 0x4E: "NVIDIA", 0x50: "APM",
+    0x51: "Qualcomm", 0x53: "Samsung", 0x56: "Marvell", 0x61: "Apple", 0x6D: "Microsoft", 0x70: "Phytium",
+    0xC0: "Ampere",
+}  # fmt: skip
+
+
+def read_cpu(ctx: ProbeContext, read: FieldReader) -> Cpu:
+    """Return what /proc/cpuinfo and the CPU folders of sysfs tell; unknown fields stay empty."""
+    text = read.text(ctx.roots.proc / "cpuinfo", _CPUINFO_BYTES) or ""
+    first: dict[str, str] = {}
+    packages: set[str] = set()
+    logical = 0
+    for key, value in _pairs(text):
+        first.setdefault(key, value)
+        if key == "processor" and value.isdigit():
+            logical += 1
+        elif key == "physical id":
+            packages.add(value)
+    architecture = _architecture(ctx, read, first)
+    vendor, family, model = _maker(first)
+    return Cpu(
+        vendor=vendor,
+        family=family,
+        model=model,
+        name=first.get("model name") or first.get("cpu") or first.get("Processor", ""),
+        architecture=architecture,
+        sockets=len(packages) or _packages(ctx, read) or None,
+        logical=_online(ctx, read) or logical or None,
+    )
+
+
+def cpu_flags(ctx: ProbeContext, read: FieldReader) -> frozenset[str] | None:
+    """Return the first CPU's flags on x86; None where cpuinfo has no such line."""
+    # Flags of the first CPU lie at the file's start.
+    for key, value in _pairs(read.text(ctx.roots.proc / "cpuinfo", 16 * 1024) or ""):
+        if key == "flags":
+            return frozenset(value.split())
+    return None
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        key, separator, value = line.partition(":")
+        if separator:
+            yield key.strip(), value.strip()
+
+
+def _maker(first: dict[str, str]) -> tuple[str, int | None, int | None]:
+    """Return vendor, family and model. On Arm the family is the architecture's version and the model the part."""
+    if "CPU implementer" in first:
+        implementer = _number(first["CPU implementer"])
+        vendor = _ARM_IMPLEMENTERS.get(implementer or 0, first["CPU implementer"])
+        return vendor, _number(first.get("CPU architecture", "")), _number(first.get("CPU part", ""))
+    if first.get("cpu", "").upper().startswith("POWER"):
+        return "IBM", None, None
+    return first.get("vendor_id", ""), _number(first.get("cpu family", "")), _number(first.get("model", ""))
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text, 0) if 0 < len(text) < 12 else None
+    except ValueError:
+        return None
+
+
+def _architecture(ctx: ProbeContext, read: FieldReader, first: dict[str, str]) -> str:
+    if ctx.this_host:
+        return platform.machine()
+    # Since Linux 6.1; in an older capture the form of cpuinfo tells.
+    told = read.text(ctx.roots.proc / "sys/kernel/arch")
+    if told:
+        return told
+    if "CPU implementer" in first:
+        return "aarch64"
+    if first.get("cpu", "").upper().startswith("POWER"):
+        return "ppc64le"
+    return "x86_64" if "vendor_id" in first and "flags" in first else ""
+
+
+def _online(ctx: ProbeContext, read: FieldReader) -> int:
+    return len(read.cpu_list(ctx.roots.sys / "devices/system/cpu/online"))
+
+
+def _packages(ctx: ProbeContext, read: FieldReader) -> int:
+    cpus = ctx.roots.sys / "devices/system/cpu"
+    found: set[int] = set()
+    for index in parse_cpu_list(read.text(cpus / "online") or "") if (cpus / "online").exists() else ():
+        # -1 stands for "unknown" on some virtual machines.
+        package = read.integer(cpus / f"cpu{index}/topology/physical_package_id", missing=-1)
+        if package is not None:
+            found.add(package)
+    return len(found)

@@ -1,0 +1,141 @@
+"""Probe ``host``: who this node is, from machine-id, DMI, /proc and os-release."""
+
+import hashlib
+import re
+import shlex
+from pathlib import Path
+
+from fabricd.model.identity import NodeIdentity
+from fabricd.probe.base import ProbeContext, ProbeResult
+from fabricd.probe.cpuinfo import read_cpu
+from fabricd.probe.files import FieldReader
+from fabricd.probe.virtualization import container_engine, hypervisor
+
+# Machine-ids and DMI UUIDs that stand for "never set".
+# Source: machine-id(5); UUIDs that board vendors ship unset.
+_PLACEHOLDERS = {"", "uninitialized", "notsettable", "notpresent", "03000200040005000006000700080009"}
+_MEM_TOTAL = re.compile(r"\bMemTotal:\s+(\d{1,15}) kB")
+_GUID_LENGTH = 16
+_MAC_LENGTH = 12
+
+
+class HostProbe:
+    """Identity, kernel, processors, memory, and whether this is a virtual machine or a container."""
+
+    name = "host"
+    deadline_seconds = 5.0
+
+    def run(self, ctx: ProbeContext) -> ProbeResult:
+        """Read the identity. Every field is optional; the node always has an id."""
+        read = FieldReader()
+        roots, dmi = ctx.roots, ctx.roots.sys / "class/dmi/id"
+        host = hostname(ctx, read)
+        node_id, source = node_identity(ctx, read, host)
+        identity = NodeIdentity(
+            node_id=node_id,
+            name=host or node_id[:12],
+            hostname=host,
+            id_source=source,
+            boot_id=read.text(roots.proc / "sys/kernel/random/boot_id") or "",
+            kernel=_kernel(ctx, read),
+            os=_os_name(ctx, read),
+            virtualization=hypervisor(ctx, read),
+            container=container_engine(ctx, read),
+            product=_first_text(read, dmi / "product_name", roots.sys / "firmware/devicetree/base/model"),
+            vendor=_first_text(read, dmi / "sys_vendor"),
+            memory_bytes=memory_total(roots.proc / "meminfo", read),
+            cpu=read_cpu(ctx, read),
+        )
+        return ProbeResult(facts={"node": identity}, notes=tuple(read.notes))
+
+
+def hostname(ctx: ProbeContext, read: FieldReader) -> str:
+    """Return the host name of the UTS namespace, or of /etc/hostname; "" when there is none."""
+    return _first_text(read, ctx.roots.proc / "sys/kernel/hostname", ctx.roots.etc / "hostname")
+
+
+def node_identity(ctx: ProbeContext, read: FieldReader, host: str) -> tuple[str, str]:
+    """Return the node's id and what it rests on (``NodeIdentity.id_source``).
+
+    Golden images clone machine-ids, so it does not stand alone where anything else is known: the DMI UUID, which
+    only root may read, else the addresses of the network hardware. A machine's own secrets must not leak through
+    its id (machine-id(5) asks for a keyed hash), so it is hashed.
+    """
+    machine_id = _unique_id(read.text(ctx.roots.etc / "machine-id"))
+    # Denied to all but root; that is no fault to note, the source of the id tells it.
+    dmi_uuid = _unique_id(FieldReader().text(ctx.roots.sys / "class/dmi/id/product_uuid"))
+    if machine_id and dmi_uuid:
+        return _hashed("machine-id+dmi", machine_id, dmi_uuid), "machine-id+dmi"
+    if dmi_uuid:
+        return _hashed("dmi", dmi_uuid), "dmi"
+    addresses = _hardware_addresses(ctx, read)
+    if addresses:
+        return _hashed("addresses", machine_id, *addresses), "addresses"
+    if machine_id:
+        return _hashed("machine-id", machine_id), "machine-id"
+    return _hashed("hostname", host), "hostname"
+
+
+def fallback_identity(ctx: ProbeContext) -> NodeIdentity:
+    """Return an identity from the host name alone, for when the probe ``host`` gave none."""
+    host = hostname(ctx, FieldReader())
+    node_id = _hashed("hostname", host)
+    return NodeIdentity(node_id=node_id, name=host or node_id[:12], hostname=host, id_source="hostname")
+
+
+def memory_total(path: Path, read: FieldReader) -> int | None:
+    """Return ``MemTotal`` of a meminfo file (the machine's or a NUMA node's), bytes."""
+    match = _MEM_TOTAL.search(read.text(path, 64 * 1024) or "")
+    return int(match[1]) * 1024 if match else None
+
+
+def _hashed(*parts: str) -> str:
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16, person=b"fabricd-node-id").hexdigest()
+
+
+def _unique_id(text: str | None) -> str:
+    """Return an id without its dashes, or "" when it identifies nothing."""
+    value = (text or "").lower().replace("-", "").replace(" ", "")[:64]
+    return "" if value in _PLACEHOLDERS or set(value) <= {"0"} or set(value) <= {"f"} else value
+
+
+def _hardware_addresses(ctx: ProbeContext, read: FieldReader) -> list[str]:
+    """Return the node GUIDs of RDMA devices and MACs of network devices on a bus, sorted.
+
+    Virtual functions are left out: they come and go.
+    """
+    net, infiniband = ctx.roots.sys / "class/net", ctx.roots.sys / "class/infiniband"
+    found: set[str] = set()
+    for name in read.entries(net):
+        device = net / name / "device"
+        if device.exists() and not (device / "physfn").exists():
+            found.add("".join((read.text(net / name / "address") or "").split(":"))[-_GUID_LENGTH:])
+    for name in read.entries(infiniband):
+        if not (infiniband / name / "device/physfn").exists():
+            found.add("".join((read.text(infiniband / name / "node_guid") or "").split(":")))
+    return sorted(address for address in found if len(address) in (_MAC_LENGTH, _GUID_LENGTH) and set(address) != {"0"})
+
+
+def _kernel(ctx: ProbeContext, read: FieldReader) -> str:
+    release = read.text(ctx.roots.proc / "sys/kernel/osrelease")
+    if release:
+        return release
+    words = (read.text(ctx.roots.proc / "version") or "").split()
+    return words[2] if len(words) > 2 and words[1] == "version" else ""
+
+
+def _os_name(ctx: ProbeContext, read: FieldReader) -> str:
+    """Return PRETTY_NAME of os-release. Source: os-release(5), which follows the shell's quoting."""
+    text = read.text(ctx.roots.etc / "os-release") or read.text(ctx.roots.top / "usr/lib/os-release") or ""
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key == "PRETTY_NAME":
+            try:
+                return " ".join(shlex.split(value))
+            except ValueError:
+                return value.strip("\"'")
+    return ""
+
+
+def _first_text(read: FieldReader, *paths: Path) -> str:
+    return next((text for path in paths if (text := read.text(path))), "")
