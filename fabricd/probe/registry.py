@@ -2,5 +2,7 @@
 
 from fabricd.probe.base import Probe
 from fabricd.probe.host import HostProbe
+from fabricd.probe.numa import NumaProbe
+from fabricd.probe.pci import PciProbe
 
-PROBES: tuple[Probe, ...] = (HostProbe(),)
+PROBES: tuple[Probe, ...] = (HostProbe(), NumaProbe(), PciProbe())
