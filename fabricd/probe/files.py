@@ -46,6 +46,12 @@ def read_bytes(path: Path, limit: int = SMALL_FILE_BYTES) -> bytes:
         os.close(descriptor)
 
 
+def printable(value: object) -> str:
+    """Return text that JSON can carry: names of files and interfaces may hold bytes that are no UTF-8."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value or "")
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """Return the CPUs of a list such as ``"0-3,8,10-11"``, ascending.
 
@@ -81,7 +87,7 @@ class FieldReader:
     def note(self, where: Path | str, why: str) -> None:
         """Add a note."""
         if len(self.notes) < _MAX_NOTES:
-            self.notes.append(f"{where}: {why}")
+            self.notes.append(printable(f"{where}: {why}"))
 
     def text(self, path: Path, limit: int = SMALL_FILE_BYTES) -> str | None:
         """Return a file's text without the white space around it; None when there is none to be had."""

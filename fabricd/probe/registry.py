@@ -2,7 +2,8 @@
 
 from fabricd.probe.base import Probe
 from fabricd.probe.host import HostProbe
+from fabricd.probe.netlink import NetlinkProbe
 from fabricd.probe.numa import NumaProbe
 from fabricd.probe.pci import PciProbe
 
-PROBES: tuple[Probe, ...] = (HostProbe(), NumaProbe(), PciProbe())
+PROBES: tuple[Probe, ...] = (HostProbe(), NumaProbe(), PciProbe(), NetlinkProbe())

@@ -1,0 +1,169 @@
+"""Probe ``netlink``: every network interface with its addresses and routes, by rtnetlink, ethtool and sysfs."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from fabricd.errors import ParseError
+from fabricd.model.codec import from_json
+from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
+from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult
+from fabricd.probe.files import FieldReader, read_bytes
+from fabricd.probe.net_sysfs import Hardware, dump_sysfs, is_same_interface, rdma_devices, read_hardware
+from fabricd.probe.netlink_dump import LinkFacts, NetlinkDump, SpeedFacts, dump_kernel
+
+_MAX_RECORDED_BYTES = 64 * 1024 * 1024
+_IFF_UP = 0x1
+_ARPHRD_INFINIBAND, _ARPHRD_LOOPBACK = 32, 772
+# Ports of an embedded switch that stand for a virtual or sub-function.
+# Source: kernel Documentation/networking/devlink/devlink-port.rst, phys_port_name.
+_REPRESENTOR = re.compile(r"^(c\d+)?pf\d+(vf|sf)\d+$")
+_KINDS = {
+    "veth": InterfaceKind.VETH, "netkit": InterfaceKind.VETH, "bridge": InterfaceKind.BRIDGE,
+    "bond": InterfaceKind.BOND, "team": InterfaceKind.TEAM, "vlan": InterfaceKind.VLAN,
+    "macvlan": InterfaceKind.MACVLAN, "macvtap": InterfaceKind.MACVLAN, "ipvlan": InterfaceKind.IPVLAN,
+    "ipvtap": InterfaceKind.IPVLAN, "tun": InterfaceKind.TUN, "ifb": InterfaceKind.IFB,
+    "dummy": InterfaceKind.DUMMY, "ipoib": InterfaceKind.IPOIB,
+}  # fmt: skip
+_TUNNELS = {
+    "vxlan", "geneve", "gre", "gretap", "erspan", "ip6gre", "ip6gretap", "ip6erspan", "ipip", "ip6tnl", "sit", "vti",
+    "vti6", "wireguard", "xfrm", "bareudp", "gtp", "amt",
+}  # fmt: skip
+_PAIRS = ("veth", "netkit")  #: their lower link is the other end, not a parent
+
+
+class NetlinkProbe:
+    """Network interfaces and the main routing table of this network namespace."""
+
+    name = "netlink"
+    deadline_seconds = 10.0
+
+    def run(self, ctx: ProbeContext) -> ProbeResult:
+        """Read the interfaces in order of index, and the routes in the kernel's order.
+
+        Raises:
+            ProbeAbsent: neither netlink nor sysfs shows an interface.
+            ParseError: the recorded answers are not what they should be.
+        """
+        read = FieldReader()
+        net = ctx.roots.sys / "class/net"
+        dump = _dump(ctx, net, read)
+        if not dump.links:
+            raise ProbeAbsent("no network interface: " + ("; ".join(read.notes[:3]) or f"{net} is missing or empty"))
+        interfaces = _interfaces(dump, net, rdma_devices(ctx.roots.sys, read), read)
+        names = {link.index: link.name for link in dump.links}
+        routes = tuple(
+            Route(
+                destination=route.destination,
+                family=route.family,
+                interface=names[route.index],
+                gateway=route.gateway,
+                metric=route.metric,
+            )
+            for route in dump.routes
+            if route.index in names
+        )
+        return ProbeResult(facts={"interfaces": interfaces, "routes": routes}, notes=tuple(read.notes))
+
+
+def _dump(ctx: ProbeContext, net: Path, read: FieldReader) -> NetlinkDump:
+    if ctx.this_host:
+        try:
+            return dump_kernel(read)
+        except (OSError, ImportError) as error:
+            read.note("netlink", f"{error}; only what sysfs shows is known, without addresses and routes")
+    elif ctx.answers is not None and (ctx.answers / "netlink.json").exists():
+        path = ctx.answers / "netlink.json"
+        data = read_bytes(path, _MAX_RECORDED_BYTES + 1)
+        if len(data) > _MAX_RECORDED_BYTES:
+            raise ParseError(f"{path} is larger than {_MAX_RECORDED_BYTES} bytes")
+        return from_json(data, NetlinkDump, what=str(path))
+    return dump_sysfs(net, read)
+
+
+def _interfaces(dump: NetlinkDump, net: Path, rdma_of: dict[str, str], read: FieldReader) -> tuple[NetInterface, ...]:
+    names = {link.index: link.name for link in dump.links}
+    speeds = {speed.index: speed for speed in dump.speeds}
+    addresses: dict[int, list[IpAddress]] = defaultdict(list)
+    for fact in dump.addresses:
+        family = 6 if ":" in fact.address else 4
+        addresses[fact.index].append(
+            IpAddress(address=fact.address, prefix_length=fact.prefix_length, family=family, scope=fact.scope)
+        )
+    members: dict[int, list[str]] = defaultdict(list)
+    for link in dump.links:
+        if link.controller is not None:
+            members[link.controller].append(link.name)
+    found = []
+    for link in sorted(dump.links, key=lambda link: link.index):
+        path = net / link.name
+        hardware = read_hardware(path, read) if is_same_interface(path, link) else Hardware()
+        found.append(
+            _interface(
+                link,
+                hardware,
+                speeds.get(link.index) or SpeedFacts(index=link.index),
+                names=names,
+                addresses=tuple(addresses[link.index]),
+                members=tuple(sorted(members[link.index])),
+                rdma_device=rdma_of.get(link.name) or hardware.rdma_device,
+            )
+        )
+    return tuple(found)
+
+
+def _interface(
+    link: LinkFacts,
+    hardware: Hardware,
+    speed: SpeedFacts,
+    *,
+    names: dict[int, str],
+    addresses: tuple[IpAddress, ...],
+    members: tuple[str, ...],
+    rdma_device: str,
+) -> NetInterface:
+    admin_up = bool(link.flags & _IFF_UP)
+    rate = speed.megabits_per_second
+    return NetInterface(
+        name=link.name,
+        index=link.index,
+        kind=interface_kind(link, hardware),
+        link_kind="representor" if _REPRESENTOR.match(link.port_name) else link.kind,
+        driver=hardware.driver,
+        mac=link.mac,
+        mtu=link.mtu,
+        speed_bytes_per_second=None if rate is None else rate * 125_000,
+        duplex=speed.duplex,
+        admin_up=admin_up,
+        oper_state=link.oper_state,
+        carrier=link.carrier if admin_up else None,
+        addresses=addresses,
+        pci_address=hardware.pci_address,
+        numa_node=hardware.numa_node,
+        parent=names.get(link.lower or 0, "") if link.kind not in _PAIRS else "",
+        controller=names.get(link.controller or 0, ""),
+        members=members,
+        bond_mode=link.bond_mode,
+        vlan_id=link.vlan_id,
+        physical_function=hardware.physical_function,
+        port_name=link.port_name,
+        rdma_device=rdma_device,
+        rx_bytes=link.rx_bytes,
+        tx_bytes=link.tx_bytes,
+        carrier_down_count=link.carrier_down_count,
+    )
+
+
+def interface_kind(link: LinkFacts, hardware: Hardware) -> InterfaceKind:
+    """Return what an interface is: by the kind that the kernel gives software links, else by what is behind it."""
+    if link.hardware_type == _ARPHRD_LOOPBACK:
+        return InterfaceKind.LOOPBACK
+    if link.hardware_type == _ARPHRD_INFINIBAND:
+        return InterfaceKind.IPOIB
+    if link.kind in _KINDS:
+        return _KINDS[link.kind]
+    if link.kind in _TUNNELS:
+        return InterfaceKind.TUNNEL
+    if not hardware.present or _REPRESENTOR.match(link.port_name):
+        return InterfaceKind.OTHER
+    return InterfaceKind.VIRTUAL_FUNCTION if hardware.physical_function else InterfaceKind.PHYSICAL
