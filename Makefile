@@ -1,0 +1,33 @@
+# Every target sets up what it needs (deploy/dev/setup.sh) and is quick about it the second time.
+# ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+ARGS ?=
+export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+setup: ## the virtual environment .venv, and what the system lacks
+	@deploy/dev/setup.sh
+
+demo: setup ## this machine's map, its paths, a communicator; as root also two hosts and a trap
+	@python -m demo $(ARGS)
+
+test: setup ## all tests
+	@python -m pytest $(ARGS)
+
+check: setup ## format, lint, types, import contracts
+	ruff format --check
+	ruff check
+	mypy
+	lint-imports
+
+bench: setup ## benchmarks that print ratios
+	@python -m bench $(ARGS)
+
+clean: ## remove .venv, caches and builds
+	@flock .venv.lock rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,104 @@
+"""What all tests share: a clean environment, markers that say why a test cannot run here, and no leftovers.
+
+``FABRICD_CI=1`` (set by .ci/run) makes the session strict: a test that cannot run fails instead of being skipped, a
+session in which nothing passed fails, and so does one that left interfaces or shared memory on the machine.
+"""
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from demo.namespaces import why_not
+from tests.support.leaks import Watch
+
+#: Variables that the code under test, its launchers and its engines read. None of the machine's may reach a test.
+ENVIRONMENT = (
+    "FABRICD_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR",
+    "MASTER_PORT", "TORCHELASTIC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "MPICH_", "MPIR_", "HYDRA_", "UCX_",
+    "FI_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+
+
+class Session:
+    """One run of pytest: what it may assume, what passed, what it left."""
+
+    def __init__(self) -> None:
+        self.strict = bool(os.environ.get("FABRICD_CI"))
+        self.corpus = os.environ.get("FABRICD_CORPUS", "")
+        for name in [name for name in os.environ if name.startswith(ENVIRONMENT)]:
+            del os.environ[name]
+        if self.corpus:
+            os.environ["FABRICD_CORPUS"] = self.corpus
+        self.cannot = {"root": _why_no_hosts(), "mpi": _why_no_mpi(), "corpus": self._why_no_corpus()}
+        self.passed = 0
+        self.left: list[str] = []
+        self.watch = Watch()
+
+    def _why_no_corpus(self) -> str:
+        if not self.corpus:
+            return "FABRICD_CORPUS names no folder of public machines"
+        return "" if Path(self.corpus).is_dir() else f"FABRICD_CORPUS={self.corpus} is no folder"
+
+    def must_run(self, marker: str) -> bool:
+        """Tell whether a test that cannot run is a failure here."""
+        return self.strict and (marker != "corpus" or bool(self.corpus))
+
+
+def _why_no_hosts() -> str:
+    missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
+    return f"no {' and '.join(missing)} (package iproute2)" if missing else why_not()
+
+
+def _why_no_mpi() -> str:
+    missing = [module for module in ("mpi4py", "numpy") if importlib.util.find_spec(module) is None]
+    return f"not installed: {', '.join(missing)} (pip install 'fabricd[mpi]')" if missing else ""
+
+
+SESSION = pytest.StashKey[Session]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SESSION] = Session()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what cannot run here, with the reason; in CI that is a failure."""
+    session = item.config.stash[SESSION]
+    for marker, reason in session.cannot.items():
+        if reason and item.get_closest_marker(marker) is not None:
+            if session.must_run(marker):
+                pytest.fail(f"marked {marker!r}, and CI must be able to run it: {reason}", pytrace=False)
+            pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    item.config.stash[SESSION].passed += report.when == "call" and report.passed
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Turn a session that left something, or in CI proved nothing, into a failure."""
+    ours = session.config.stash[SESSION]
+    ours.left = ours.watch.left_behind(whole_machine=ours.strict)
+    if exitstatus != pytest.ExitCode.OK:
+        return
+    if ours.left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    elif ours.strict and not ours.passed:
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    session = config.stash[SESSION]
+    if session.left:
+        terminalreporter.section("left behind", red=True)
+        for line in session.left:
+            terminalreporter.write_line(line)
+    if session.strict and not session.passed:
+        terminalreporter.write_line("no test passed: this session proved nothing", red=True)

@@ -1,0 +1,71 @@
+"""What a test session left behind on this machine: processes, MPI's shared memory, interfaces, named namespaces.
+
+A process is ours when it inherited the mark that ``Watch`` puts into the environment; so other programs on the machine
+do not count. Interfaces, namespaces and shared memory bear no mark: there, what is new counts, and for shared memory
+only what no living process has mapped.
+"""
+
+import os
+import secrets
+import time
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "TEST_SESSION_MARK"
+_GRACE_SECONDS = 3.0
+
+
+def _named_things() -> set[str]:
+    """Interfaces and named namespaces of this machine."""
+    found = {f"interface {path.name}" for path in Path("/sys/class/net").glob("*")}
+    return found | {f"namespace {path.name}" for path in Path("/run/netns").glob("*")}
+
+
+def _shared_memory() -> set[str]:
+    return {str(path) for path in Path("/dev/shm").glob("mpich_shm_*")}
+
+
+def _mapped() -> set[str]:
+    """Files of /dev/shm that some process has mapped. Source: proc(5), /proc/<pid>/maps."""
+    found = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):  # it may end meanwhile
+            found |= {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/" in line}
+    return found
+
+
+class Watch:
+    """Remembers how the machine was, marks this process's future children, and tells what they left."""
+
+    def __init__(self) -> None:
+        self._mark = f"{MARK}={secrets.token_hex(8)}".encode()
+        name, value = self._mark.decode().split("=")
+        os.environ[name] = value
+        self._named = _named_things()
+        self._memory = _shared_memory()
+
+    def processes(self) -> list[str]:
+        """Return "pid command line" of the processes that bear the mark, but for this one and dead ones."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if int(entry.name) != os.getpid() and self._mark in (entry / "environ").read_bytes().split(b"\0"):
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                    found.append(f"process {entry.name}: {b' '.join(words).decode(errors='replace')[:200]}")
+        return found
+
+    def left_behind(self, *, whole_machine: bool) -> list[str]:
+        """Return what is left, after a grace for what is about to end.
+
+        Args:
+            whole_machine: also judge what bears no mark; right where nothing else runs on the machine.
+        """
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while True:
+            found = self.processes()
+            if whole_machine:
+                found += sorted(_named_things() - self._named)
+                found += [f"shared memory {path}" for path in sorted(_shared_memory() - self._memory - _mapped())]
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.1)
