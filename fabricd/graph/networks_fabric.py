@@ -1,0 +1,182 @@
+"""Networks of RDMA ports and of NVLink domains."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fabricd.model.device import Hca, HcaPort
+from fabricd.model.network import Network, NetworkPort
+from fabricd.model.path import Rejected, Transport
+from fabricd.model.snapshot import Snapshot
+
+_DEFAULT_PREFIX = "fe80:0000:0000:0000"
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    node: str
+    hca: Hca
+    port: HcaPort
+
+    @property
+    def name(self) -> str:
+        return f"{self.hca.name}:{self.port.port}"
+
+    @property
+    def prefix(self) -> str:
+        """The subnet prefix: the upper half of the first GID."""
+        first = min(self.port.gids, key=lambda gid: gid.index, default=None)
+        return first.gid[:19].lower() if first else ""
+
+    def as_network_port(self, address: str = "") -> NetworkPort:
+        return NetworkPort(
+            node=self.node,
+            interface=self.name,
+            address=address,
+            speed_bytes_per_second=self.port.rate_bytes_per_second,
+            virtual=self.hca.kind == "soft-roce",
+            numa_node=self.hca.numa_node,
+        )
+
+
+def _ports(nodes: Mapping[str, Snapshot]) -> Iterator[_Port]:
+    for node_id, snapshot in nodes.items():
+        for hca in snapshot.hcas:
+            for port in hca.ports:
+                yield _Port(node_id, hca, port)
+
+
+def infiniband_networks(nodes: Mapping[str, Snapshot]) -> tuple[list[Network], list[Rejected]]:
+    """Return InfiniBand fabrics.
+
+    A subnet prefix of its own names a fabric. The default one names none: isolated rails all bear it, so there
+    different LIDs of the subnet manager, or one LID on two ports, prove that fabrics differ, and agreement on
+    both is only assumed to mean one fabric.
+    """
+    rejected: list[Rejected] = []
+    fabrics: dict[tuple[str, int | None], list[_Port]] = {}
+    for one in _ports(nodes):
+        if one.port.link_layer != "infiniband":
+            continue
+        if one.port.state != "active":
+            reason = f"its state is {one.port.state or 'unknown'}"
+            rejected.append(Rejected(name=f"{one.node}/{one.name}", reason=reason))
+            continue
+        fabrics.setdefault((one.prefix, one.port.sm_lid), []).append(one)
+    networks: list[Network] = []
+    for (prefix, manager), ports in sorted(fabrics.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
+        several = len([1 for other, _ in fabrics if other == prefix]) > 1
+        name = f"ib:{prefix or 'unknown'}" + (f"@sm{manager}" if several else "")
+        networks += _fabric(name, prefix, manager, ports)
+    return networks, rejected
+
+
+def _fabric(name: str, prefix: str, manager: int | None, ports: Sequence[_Port]) -> Iterator[Network]:
+    facts = f"same subnet prefix {prefix or 'unknown'} and subnet manager LID {manager}"
+    if prefix == _DEFAULT_PREFIX:
+        facts += "; the prefix is the default one, so this may be several fabrics"
+    twice = _lid_twice(ports)
+    if not twice:
+        yield _network(name, Transport.INFINIBAND, ports, facts)
+        return
+    rails: dict[str, list[_Port]] = {}
+    for one in ports:
+        rails.setdefault(one.name, []).append(one)
+    for rail, members in sorted(rails.items()):
+        again = _lid_twice(members)
+        reason = f"{twice}: several fabrics, taken as one for each rail, by the device's name"
+        for group in [[one] for one in members] if again else [members]:
+            where = f"@{rail}" + (f"@{group[0].node}" if again else "")
+            yield _network(name + where, Transport.INFINIBAND, group, f"{again or reason}")
+
+
+def _lid_twice(ports: Iterable[_Port]) -> str:
+    """Return which LID stands on two ports. Virtual functions share that of their card and prove nothing."""
+    seen: dict[int, _Port] = {}
+    for one in ports:
+        if not one.port.lid or one.hca.virtual_function:
+            continue
+        other = seen.setdefault(one.port.lid, one)
+        if other is not one:
+            return f"LID {one.port.lid} is at {other.node}/{other.name} and at {one.node}/{one.name}"
+    return ""
+
+
+def roce_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) -> list[Network]:
+    """Return RoCE networks: one for each IP network whose interfaces are RDMA devices' own."""
+    ports = [one for one in _ports(nodes) if one.port.link_layer == "ethernet" and one.port.state == "active"]
+    by_interface: dict[tuple[str, str], list[_Port]] = {}
+    for one in ports:
+        if one.hca.kind in ("roce", "soft-roce", "mana"):
+            for interface in _interfaces_of(nodes[one.node], one):
+                by_interface.setdefault((one.node, interface), []).append(one)
+    networks = []
+    for network in ethernet:
+        members = [
+            one.as_network_port(port.address)
+            for port in network.ports
+            for one in by_interface.get((port.node, port.interface), [])
+        ]
+        if members:
+            networks.append(
+                Network(
+                    name=f"roce:{network.name}",
+                    transport=Transport.ROCE,
+                    ports=tuple(members),
+                    role=network.role,
+                    reason=network.reason,
+                )
+            )
+    return networks
+
+
+def _interfaces_of(snapshot: Snapshot, one: _Port) -> set[str]:
+    by_gid = {gid.interface for gid in one.port.gids if gid.interface}
+    return by_gid | {interface.name for interface in snapshot.interfaces if interface.rdma_device == one.hca.name}
+
+
+def efa_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) -> list[Network]:
+    """Return EFA networks: EFA reaches within a subnet of the cloud, which the nodes' IP networks show."""
+    ports = [one for one in _ports(nodes) if one.hca.kind == "efa" and one.port.state in ("active", "")]
+    networks = []
+    left = {one.node for one in ports}
+    for network in ethernet:
+        here = {port.node for port in network.ports} & left
+        if here:
+            left -= here
+            members = [one for one in ports if one.node in here]
+            reason = f"EFA devices of nodes on {network.name}"
+            networks.append(_network(f"efa:{network.name}", Transport.EFA, members, reason))
+    return networks
+
+
+def nvlink_networks(nodes: Mapping[str, Snapshot]) -> list[Network]:
+    """Return NVLink domains: GPUs of one fabric cluster and clique, whose registration is complete."""
+    domains: dict[tuple[str, int], list[NetworkPort]] = {}
+    for node_id, snapshot in nodes.items():
+        for gpu in snapshot.gpus:
+            fabric = gpu.fabric
+            if fabric is None or not fabric.cluster_uuid or fabric.clique_id is None or fabric.state != "completed":
+                continue
+            links = [link.speed_bytes_per_second for link in gpu.links if link.active]
+            speeds = [speed for speed in links if speed]
+            port = NetworkPort(
+                node=node_id,
+                interface=f"gpu{gpu.index}",
+                speed_bytes_per_second=sum(speeds) if speeds and len(speeds) == len(links) else None,
+                numa_node=gpu.numa_node,
+            )
+            domains.setdefault((fabric.cluster_uuid, fabric.clique_id), []).append(port)
+    return [
+        Network(
+            name=f"nvlink:{cluster}.{clique}",
+            transport=Transport.NVLINK,
+            ports=tuple(ports),
+            reason=f"GPUs of one NVLink fabric, clique {clique}",
+        )
+        for (cluster, clique), ports in domains.items()
+    ]
+
+
+def _network(name: str, transport: Transport, ports: Sequence[_Port], reason: str) -> Network:
+    members = tuple(one.as_network_port() for one in ports)
+    return Network(name=name, transport=transport, ports=members, reason=reason)

@@ -1,0 +1,193 @@
+"""Networks of IP interfaces, by subnet and VLAN, and which interfaces can be on none."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_interface
+
+from fabricd.graph.snapshot import VIRTUAL_KINDS, carriers_of
+from fabricd.model.device import InterfaceKind, IpAddress, NetInterface
+from fabricd.model.network import Network, NetworkPort
+from fabricd.model.path import Rejected, Transport
+from fabricd.model.snapshot import Snapshot
+
+_NEVER = {
+    InterfaceKind.LOOPBACK: "a loopback leads nowhere but back",
+    InterfaceKind.IFB: "an ifb shapes traffic and joins nothing",
+    InterfaceKind.DUMMY: "a dummy interface discards what it is given",
+}
+_DOWN_STATES = frozenset({"down", "lowerlayerdown", "notpresent", "dormant"})
+#: Drivers of the virtual USB card that a machine's management controller shows to its host.
+_BMC_DRIVERS = frozenset({"cdc_ether", "cdc_eem", "cdc_ncm", "cdc_subset", "rndis_host"})
+_OVERLAYS = frozenset({"vxlan", "geneve"})
+#: A port this many times slower than the node's fastest is there for management.
+_MANAGEMENT_RATIO = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    node: str
+    interface: NetInterface
+    subnet: str
+    address: str
+    vlan: int | None
+    virtual: bool
+    speed: int | None
+    role: str
+    role_reason: str
+
+
+def ip_networks(nodes: Mapping[str, Snapshot]) -> tuple[list[Network], list[Rejected]]:
+    """Return networks by IP subnet, and the interfaces that are on none.
+
+    One subnet is one network, unless facts say otherwise: different VLAN tags, or one address on two nodes (as
+    behind address translation, where every virtual machine is 10.0.2.15) prove that networks differ.
+    """
+    rejected: list[Rejected] = []
+    subnets: dict[str, list[_Candidate]] = {}
+    for node_id, snapshot in nodes.items():
+        by_name = {interface.name: interface for interface in snapshot.interfaces}
+        for interface in snapshot.interfaces:
+            reason = unusable(interface, by_name) or _no_address(interface)
+            if reason:
+                rejected.append(Rejected(name=f"{node_id}/{interface.name}", reason=reason))
+                continue
+            for candidate in _candidates(node_id, snapshot, interface, by_name):
+                subnets.setdefault(candidate.subnet, []).append(candidate)
+    networks = [network for subnet, found in subnets.items() for network in _split(subnet, found)]
+    return _without_doubles(networks), rejected
+
+
+def unusable(interface: NetInterface, by_name: Mapping[str, NetInterface]) -> str:
+    """Return why an interface can carry nothing to another host, ``""`` if it can."""
+    if interface.kind in _NEVER:
+        return _NEVER[interface.kind]
+    if not interface.admin_up:
+        return "it is switched off"
+    if interface.oper_state in _DOWN_STATES or interface.carrier is False:
+        return f"it is down ({interface.oper_state or 'no carrier'})"
+    if interface.kind is InterfaceKind.BRIDGE:
+        carriers = [carrier for carrier, _ in carriers_of(interface, dict(by_name))]
+        if all(carrier.kind in VIRTUAL_KINDS for carrier in carriers):
+            return "a bridge with no card of this host in it joins only what is on this host"
+    return ""
+
+
+def _no_address(interface: NetInterface) -> str:
+    if any(_subnet(address) for address in interface.addresses):
+        return ""
+    if interface.controller:
+        return f"it carries {interface.controller}, which has the address"
+    return "none of its addresses reaches beyond its own link" if interface.addresses else "it has no IP address"
+
+
+def _subnet(address: IpAddress) -> str:
+    """Return an address's subnet, ``""`` for one that no other host can be reached by (link-local, not an address)."""
+    try:
+        parsed = ip_interface(f"{address.address}/{address.prefix_length}")
+    except ValueError:
+        return ""
+    useless = parsed.is_link_local or parsed.is_loopback or parsed.is_multicast or parsed.is_unspecified
+    return "" if useless else str(parsed.network)
+
+
+def _candidates(
+    node_id: str, snapshot: Snapshot, interface: NetInterface, by_name: dict[str, NetInterface]
+) -> Iterator[_Candidate]:
+    carriers = [carrier for carrier, _ in carriers_of(interface, by_name)]
+    virtual = all(carrier.kind in VIRTUAL_KINDS for carrier in carriers)
+    # A virtual interface's speed is a constant of its driver and says nothing.
+    known = [carrier.speed_bytes_per_second for carrier in carriers if carrier.kind not in VIRTUAL_KINDS]
+    speed = sum(one for one in known if one) or None
+    role, reason = _role(snapshot, interface, speed)
+    for address in interface.addresses:
+        if subnet := _subnet(address):
+            yield _Candidate(
+                node=node_id,
+                interface=interface,
+                subnet=subnet,
+                address=address.address,
+                vlan=_vlan(snapshot, interface),
+                virtual=virtual,
+                speed=speed,
+                role=role,
+                role_reason=reason,
+            )
+
+
+def _vlan(snapshot: Snapshot, interface: NetInterface) -> int | None:
+    """The VLAN that frames bear, or that the switch says it puts untagged ones into."""
+    told = [neighbor.vlan_id for neighbor in snapshot.lldp if neighbor.interface == interface.name]
+    return interface.vlan_id or next((vlan for vlan in told if vlan), None)
+
+
+def _role(snapshot: Snapshot, interface: NetInterface, speed: int | None) -> tuple[str, str]:
+    if interface.link_kind in _OVERLAYS:
+        return "container", f"{interface.name} is a {interface.link_kind} overlay"
+    if interface.kind is InterfaceKind.TUNNEL:
+        return "vpn", f"{interface.name} is a {interface.link_kind or 'tunnel'}"
+    if interface.kind is InterfaceKind.TUN and not interface.mac.strip("0:"):
+        return "vpn", f"{interface.name} is a tun device: a program carries it"
+    if interface.driver in _BMC_DRIVERS:
+        return "management", f"{interface.name} leads to the machine's own management controller"
+    fastest = max((one.speed_bytes_per_second or 0 for one in snapshot.interfaces if one.pci_address), default=0)
+    if speed and fastest >= _MANAGEMENT_RATIO * speed:
+        return "management", f"{interface.name} is {fastest // speed} times slower than the node's fastest port"
+    return "data", ""
+
+
+def _split(subnet: str, found: Sequence[_Candidate]) -> Iterator[Network]:
+    tags = sorted({one.vlan for one in found if one.vlan is not None})
+    if len(tags) > 1:
+        for tag in (*tags, None):
+            members = [one for one in found if one.vlan == tag]
+            name = f"{subnet}@vlan{tag}" if tag is not None else subnet
+            if members:
+                yield _network(name, members, f"same subnet {subnet}, VLAN {tag or 'unknown'}")
+        return
+    owners: dict[str, set[str]] = {}
+    for one in found:
+        owners.setdefault(one.address, set()).add(one.node)
+    twice = next((address for address, nodes in owners.items() if len(nodes) > 1), None)
+    if twice is None:
+        yield _network(subnet, found, f"same subnet {subnet}")
+        return
+    for node in sorted({one.node for one in found}):
+        members = [one for one in found if one.node == node]
+        reason = f"several nodes have {twice}, so {subnet} is a different network at each of them"
+        yield _network(f"{subnet}@{node}", members, reason)
+
+
+def _network(name: str, found: Sequence[_Candidate], reason: str) -> Network:
+    ports: dict[tuple[str, str], NetworkPort] = {}
+    for one in found:
+        port = NetworkPort(
+            node=one.node,
+            interface=one.interface.name,
+            address=one.address,
+            speed_bytes_per_second=one.speed,
+            virtual=one.virtual,
+            numa_node=one.interface.numa_node,
+        )
+        ports.setdefault((one.node, one.interface.name), port)
+    roles = [one for one in found if one.role != "data"]
+    # One port that is only for management does not make a network so; a tunnel's end does.
+    special = roles if len(roles) == len(found) else [one for one in roles if one.role in ("vpn", "container")]
+    slingshot = all(one.interface.driver.startswith("cxi") for one in found)
+    return Network(
+        name=name,
+        transport=Transport.SLINGSHOT if slingshot else Transport.ETHERNET,
+        ports=tuple(ports.values()),
+        role=special[0].role if special else "data",
+        reason="; ".join([reason, *([special[0].role_reason] if special else [])]),
+    )
+
+
+def _without_doubles(networks: Sequence[Network]) -> list[Network]:
+    """Drop a network whose ports all are on another one too, as with IPv4 and IPv6 side by side."""
+    ordered = sorted(networks, key=lambda network: (":" in network.name, network.name))
+    kept: list[tuple[frozenset[tuple[str, str]], Network]] = []
+    for network in ordered:
+        members = frozenset((port.node, port.interface) for port in network.ports)
+        if not any(members <= others for others, _ in kept):
+            kept.append((members, network))
+    return [network for _, network in kept]

@@ -1,0 +1,58 @@
+"""Nominal figures, used where neither device nor kernel tells. Every figure taken from here is *assumed*.
+
+Bandwidths are bytes/s in each direction, latencies are seconds for one hop of one small message.
+"""
+
+from fabricd.model.device import NvLink
+from fabricd.model.identity import Cpu
+from fabricd.model.path import Transport
+
+#: One NVLink by its version. Source: NVIDIA's architecture papers of P100, V100, A100, H100, B200.
+_NVLINK_BY_VERSION = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
+_NVLINK_OTHER = 25e9
+
+#: Intel server generations by the model number of family 6, newest first. Source: NCCL 2.30, graph/topo.h.
+_INTEL_INTERCONNECT = ((0xCF, 40e9), (0x8F, 22e9), (0x55, 10e9), (0x00, 6e9))
+
+PCIE_LATENCY = 150e-9
+NVLINK_LATENCY = 350e-9
+C2C_LATENCY = 200e-9
+MEMORY_LATENCY = 90e-9
+INTERCONNECT_LATENCY = 140e-9
+PORT_LATENCY = 300e-9
+#: A GPU that passes data on receives it into its memory first, so a relay costs more than any hop.
+GPU_RELAY_LATENCY = 2e-6
+
+#: One way between two hosts in one building, adapter to adapter.
+NETWORK_LATENCY = {
+    Transport.NVLINK: 0.7e-6,
+    Transport.INFINIBAND: 1e-6,
+    Transport.ROCE: 1.5e-6,
+    Transport.SLINGSHOT: 2e-6,
+    Transport.EFA: 8e-6,
+    Transport.ETHERNET: 15e-6,
+    Transport.INTERNET: 10e-3,
+}
+
+
+def interconnect_bandwidth(cpu: Cpu) -> float:
+    """Return what one direction between two NUMA nodes of this processor carries.
+
+    Source: the table of NCCL 2.30 (graph/topo.h); an unknown processor counts as the slowest known one.
+    """
+    if cpu.architecture.startswith("ppc64"):
+        return 32e9
+    if cpu.architecture in ("aarch64", "arm64"):
+        return 6e9
+    if cpu.vendor == "AuthenticAMD":
+        return 16e9
+    if cpu.vendor == "GenuineIntel" and cpu.family == 6 and cpu.model is not None:
+        return next(bandwidth for model, bandwidth in _INTEL_INTERCONNECT if cpu.model >= model)
+    if cpu.vendor in ("CentaurHauls", "  Shanghai  ") and (cpu.family, cpu.model) == (7, 0x5B):
+        return 9e9
+    return 6e9
+
+
+def nvlink_bandwidth(link: NvLink) -> float:
+    """Return what one direction of one NVLink carries, by its version."""
+    return _NVLINK_BY_VERSION.get(link.version or 0, _NVLINK_OTHER)

@@ -1,0 +1,194 @@
+"""A node's snapshot as a graph: NUMA nodes, the PCI tree with its links as they are now, adapters and their ports.
+
+What hangs together where is the kernel's word; figures that it does not give are left unknown, or nominal and
+marked assumed (the interconnect between NUMA nodes). Where the kernel does not know a device's NUMA node (-1),
+the device is linked to the machine as a whole.
+"""
+
+from collections.abc import Iterator
+
+from fabricd.errors import InputError
+from fabricd.graph import nominal
+from fabricd.graph.graph import Conflict, Graph, LinkKind, Vertex, VertexKind
+from fabricd.graph.snapshot_nvlink import add_gpu_links
+from fabricd.graph.snapshot_pci import add_pci, attach
+from fabricd.model.device import InterfaceKind, NetInterface
+from fabricd.model.observation import Evidence
+from fabricd.model.snapshot import Snapshot
+
+#: NUMA nodes are joined all to all, so their number is bounded; the largest machines known have 64.
+MAX_NUMA_NODES = 256
+
+#: Interfaces that no hardware of this host backs. A virtio card counts as hardware: it is what the machine has.
+VIRTUAL_KINDS = frozenset(
+    {
+        InterfaceKind.VETH,
+        InterfaceKind.BRIDGE,
+        InterfaceKind.TUN,
+        InterfaceKind.TUNNEL,
+        InterfaceKind.IFB,
+        InterfaceKind.DUMMY,
+        InterfaceKind.LOOPBACK,
+        InterfaceKind.OTHER,
+    }
+)
+
+
+def graph_of(snapshot: Snapshot, *, node: str | None = None) -> Graph:
+    """Return the graph of one node. ``Graph.conflicts`` holds where its sources do not agree.
+
+    Args:
+        snapshot: the node's facts.
+        node: prefix of the vertices' names; by default the node's display name. ``""`` for none.
+
+    Raises:
+        InputError: more NUMA nodes than any machine has.
+    """
+    node = snapshot.node.name if node is None else node
+    prefix = f"{node}/" if node else ""
+    graph = Graph()
+    _add_numa(graph, snapshot, prefix)
+    vertex_of = add_pci(graph, snapshot, prefix)
+    _add_loose_gpus(graph, snapshot, prefix)
+    _add_interfaces(graph, snapshot, prefix, vertex_of)
+    _add_hca_ports(graph, snapshot, prefix, vertex_of)
+    add_gpu_links(graph, snapshot, prefix)
+    graph.conflicts.extend(graph.faults())
+    return graph
+
+
+def _add_numa(graph: Graph, snapshot: Snapshot, prefix: str) -> None:
+    """Add NUMA nodes, joined all to all, and the machine as a whole.
+
+    The memory of a GPU may be a NUMA node too; it is the GPU's own, and no place that a path leads through.
+    """
+    of_gpus = {gpu.memory_numa_node for gpu in snapshot.gpus}
+    indices = [numa.index for numa in snapshot.numa if numa.index not in of_gpus]
+    if len(indices) > MAX_NUMA_NODES:
+        raise InputError(f"{prefix[:-1]}: {len(indices)} NUMA nodes, more than any machine has ({MAX_NUMA_NODES})")
+    several = len(indices) > 1
+    across = nominal.interconnect_bandwidth(snapshot.node.cpu)
+    machine = graph.add(Vertex(name=f"{prefix}machine", kind=VertexKind.MACHINE, node=prefix[:-1]))
+    for position, index in enumerate(indices):
+        name = f"{prefix}numa{index}"
+        graph.add(Vertex(name=name, kind=VertexKind.NUMA, node=prefix[:-1], numa=index))
+        for other in indices[:position]:
+            graph.connect(
+                name,
+                f"{prefix}numa{other}",
+                LinkKind.INTERCONNECT,
+                bandwidth=across,
+                latency=nominal.INTERCONNECT_LATENCY,
+                detail="nominal for this processor",
+            )
+        # What hangs on the machine may sit at another NUMA node, so its way may lead over the interconnect.
+        graph.connect(
+            machine.name,
+            name,
+            LinkKind.INTERCONNECT if several else LinkKind.MEMORY,
+            bandwidth=across if several else None,
+            latency=nominal.INTERCONNECT_LATENCY if several else nominal.MEMORY_LATENCY,
+            detail="may cross the interconnect" if several else "the only NUMA node",
+        )
+
+
+def _add_loose_gpus(graph: Graph, snapshot: Snapshot, prefix: str) -> None:
+    """Add the GPUs that the PCI probe did not list (it was denied, or did not run)."""
+    for gpu in snapshot.gpus:
+        name = f"{prefix}gpu{gpu.index}"
+        if name not in graph:
+            aliases = tuple(alias.lower() for alias in (gpu.pci_address, gpu.uuid) if alias)
+            kind = VertexKind.GPU
+            graph.add(
+                Vertex(name=name, kind=kind, node=prefix[:-1], aliases=aliases, numa=gpu.numa_node, detail=gpu.name)
+            )
+            attach(graph, name, prefix, gpu.numa_node, LinkKind.MEMORY, detail="PCI path not known")
+
+
+def _add_interfaces(graph: Graph, snapshot: Snapshot, prefix: str, vertex_of: dict[str, str]) -> None:
+    """Add network interfaces, each under the cards that carry it, or under the machine where there is none."""
+    by_name = {interface.name: interface for interface in snapshot.interfaces}
+    for interface in snapshot.interfaces:
+        name = prefix + interface.name
+        carriers = list(carriers_of(interface, by_name))
+        virtual = all(carrier.kind in VIRTUAL_KINDS for carrier, _ in carriers)
+        vertex = Vertex(
+            name=name,
+            kind=VertexKind.NIC,
+            node=prefix[:-1],
+            numa=interface.numa_node,
+            virtual=virtual,
+            detail=interface.kind.value,
+        )
+        if name in graph:
+            graph.conflicts.append(Conflict(where=name, problem="two devices of one name", taken="the first"))
+            continue
+        graph.add(vertex)
+        cards = [(carrier, how) for carrier, how in carriers if carrier.pci_address in vertex_of]
+        for carrier, how in cards:
+            _link_port(graph, name, vertex_of[carrier.pci_address], carrier.speed_bytes_per_second, how)
+        if not cards:
+            attach(graph, name, prefix, interface.numa_node, LinkKind.MEMORY, detail=interface.kind.value)
+        _check_speed(graph, name, interface, by_name)
+
+
+def carriers_of(
+    interface: NetInterface, by_name: dict[str, NetInterface], *, depth: int = 0
+) -> Iterator[tuple[NetInterface, str]]:
+    """Yield the interfaces at the bottom of a stack (VLAN on bond on cards), each with how it is reached.
+
+    An interface that stands on no other is its own carrier. Bounded, as facts from elsewhere may form a ring.
+    """
+    lower = [by_name[name] for name in (interface.parent, *interface.members) if name and name in by_name]
+    if not lower or depth > 8:
+        yield interface, interface.driver or interface.kind.value
+        return
+    for below in lower:
+        for carrier, how in carriers_of(below, by_name, depth=depth + 1):
+            yield carrier, f"{interface.kind.value} on {below.name}" if carrier is below else how
+
+
+def _check_speed(graph: Graph, name: str, interface: NetInterface, by_name: dict[str, NetInterface]) -> None:
+    """Report a stacked interface that claims more than what lies below it."""
+    carriers = [carrier for carrier, _ in carriers_of(interface, by_name)]
+    speeds = [carrier.speed_bytes_per_second for carrier in carriers]
+    own = interface.speed_bytes_per_second
+    if carriers == [interface] or own is None or None in speeds:
+        return
+    below = sum(speed for speed in speeds if speed is not None)
+    if own > below:
+        problem = f"says {own} bytes/s, but what it stands on has {below}"
+        graph.conflicts.append(Conflict(where=name, problem=problem, taken="that of what it stands on"))
+
+
+def _add_hca_ports(graph: Graph, snapshot: Snapshot, prefix: str, vertex_of: dict[str, str]) -> None:
+    for hca in snapshot.hcas:
+        for port in hca.ports:
+            name = f"{prefix}{hca.name}:{port.port}"
+            graph.add(
+                Vertex(
+                    name=name,
+                    kind=VertexKind.HCA_PORT,
+                    node=prefix[:-1],
+                    aliases=(hca.name.lower(),) if len(hca.ports) == 1 else (),
+                    numa=hca.numa_node,
+                    virtual=hca.kind == "soft-roce",
+                    detail=hca.kind,
+                )
+            )
+            if hca.pci_address in vertex_of:
+                _link_port(graph, name, vertex_of[hca.pci_address], port.rate_bytes_per_second, hca.kind)
+            else:
+                attach(graph, name, prefix, hca.numa_node, LinkKind.MEMORY, detail=hca.kind)
+
+
+def _link_port(graph: Graph, port: str, card: str, speed: int | None, how: str) -> None:
+    graph.connect(
+        port,
+        card,
+        LinkKind.PORT,
+        bandwidth=float(speed) if speed else None,
+        latency=nominal.PORT_LATENCY,
+        evidence=Evidence.REPORTED if speed else Evidence.ASSUMED,
+        detail=how if speed else f"{how}, speed not known",
+    )

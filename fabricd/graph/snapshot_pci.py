@@ -1,0 +1,210 @@
+"""The PCI part of a node's graph: host bridges, switches, GPUs and adapters, with their links as they are now."""
+
+from collections.abc import Iterator, Mapping
+
+from fabricd.errors import ParseError
+from fabricd.graph import nominal
+from fabricd.graph.graph import Conflict, Graph, LinkKind, Vertex, VertexKind
+from fabricd.model.device import Gpu, Hca, NetInterface, PciDevice, PcieLink
+from fabricd.model.observation import Evidence
+from fabricd.model.snapshot import Snapshot
+from fabricd.units import pcie_bandwidth
+
+
+def add_pci(graph: Graph, snapshot: Snapshot, prefix: str) -> dict[str, str]:
+    """Add what lies between the NUMA nodes and every GPU, interface and HCA of a snapshot.
+
+    A PCIe switch is two bridges deep (its upstream port and a downstream port) and becomes one vertex, named by
+    the upstream port. The functions of a card become one vertex: they share its link.
+
+    Args:
+        graph: holds the NUMA nodes and the machine.
+        snapshot: of the node.
+        prefix: of the vertices' names, ``"node/"``.
+
+    Returns:
+        PCI address of each function -> name of the vertex of its GPU or card.
+    """
+    tree = _Tree(graph, snapshot, prefix)
+    tree.add_host_bridges()
+    for members in tree.cards():
+        tree.add_card(members)
+    return tree.vertex_of
+
+
+def pcie_figure(link: PcieLink, port: PcieLink, *, sleeps: bool = False) -> tuple[float | None, str]:
+    """Return what a PCIe link carries now, bytes/s each direction, and how to say it.
+
+    Args:
+        link: as the lower end reports it.
+        port: as the upper end does; fills in what the lower end leaves out.
+        sleeps: the device lowers its speed while idle, as GPUs do: its speed now says nothing about its speed at
+            work, which is what both ends can do. Its width is never lowered for that.
+
+    Returns:
+        ``None`` for the bandwidth where neither end reports a link (virtual devices) or the figures cannot be.
+    """
+    width, now = link.width or port.width, link.speed_gts or port.speed_gts
+    most = min((end.max_speed_gts for end in (link, port) if end.max_speed_gts), default=None)
+    speed = (most or now) if sleeps else now
+    if not width or not speed:
+        return None, "no PCIe link reported"
+    most_width = min((end.max_width for end in (link, port) if end.max_width), default=width)
+    text = f"{speed:g} GT/s x{width}"
+    if now and now < speed:
+        text += f" ({now:g} GT/s while idle)"
+    if width < most_width or (most and speed < most):
+        text += f", both ends could do {most or speed:g} GT/s x{most_width}"
+    try:
+        return float(pcie_bandwidth(speed, width)), text
+    except ParseError:
+        return None, f"{text}, which PCIe does not have"
+
+
+class _Tree:
+    """Walks from every endpoint up to its host bridge."""
+
+    def __init__(self, graph: Graph, snapshot: Snapshot, prefix: str) -> None:
+        self.graph = graph
+        self.prefix = prefix
+        self.vertex_of: dict[str, str] = {}
+        self._pci: Mapping[str, PciDevice] = {device.address: device for device in snapshot.pci}
+        self._gpus = {gpu.pci_address: gpu for gpu in snapshot.gpus}
+        devices: tuple[Gpu | NetInterface | Hca, ...] = (*snapshot.gpus, *snapshot.interfaces, *snapshot.hcas)
+        self._numa_said = {device.pci_address: device.numa_node for device in devices}
+        self._ends = sorted({device.pci_address for device in devices} & self._pci.keys())
+        self._linked: set[str] = set()
+
+    def add_host_bridges(self) -> None:
+        """Add each root that something hangs on, linked to its NUMA node."""
+        numa_of: dict[str, dict[int, str]] = {}
+        for address in self._ends:
+            device = self._pci[address]
+            nodes = numa_of.setdefault(self._root(device), {})
+            if device.numa_node is not None:
+                nodes.setdefault(device.numa_node, address)
+            said = self._numa_said.get(address)
+            if said is not None and device.numa_node is not None and said != device.numa_node:
+                self._conflict(address, f"NUMA node {device.numa_node} by PCI, {said} by its driver", "PCI's")
+        for root, nodes in numa_of.items():
+            self._add_host_bridge(root, nodes)
+
+    def _add_host_bridge(self, root: str, nodes: Mapping[int, str]) -> None:
+        numa = min(nodes, default=None)
+        if len(nodes) > 1:
+            said = ", ".join(f"{index} ({address})" for index, address in sorted(nodes.items()))
+            self._conflict(root, f"its devices say different NUMA nodes: {said}", f"{numa}, the lowest")
+        name = self.prefix + root
+        self.graph.add(Vertex(name=name, kind=VertexKind.HOST_BRIDGE, node=self.prefix[:-1], numa=numa))
+        attach(self.graph, name, self.prefix, numa, LinkKind.MEMORY)
+
+    def cards(self) -> Iterator[list[PciDevice]]:
+        """Yield the functions of each card. A virtual function belongs to its physical one's card."""
+        groups: dict[str, list[PciDevice]] = {}
+        for address in self._ends:
+            device = self._pci[address]
+            physical = device.physical_function if device.physical_function in self._pci else address
+            key = address if address in self._gpus else physical.rpartition(".")[0] or physical
+            groups.setdefault(key, []).append(self._pci[physical])
+            self.vertex_of[address] = key
+        for key, devices in groups.items():
+            members = list({device.address: device for device in devices}.values())
+            vertex = self.prefix + (f"gpu{self._gpus[key].index}" if key in self._gpus else members[0].address)
+            for address in [address for address, group in self.vertex_of.items() if group == key]:
+                self.vertex_of[address] = vertex
+            yield members
+
+    def add_card(self, members: list[PciDevice]) -> None:
+        """Add a card and all that lies between it and its host bridge."""
+        first = members[0]
+        gpu = self._gpus.get(first.address)
+        name = self.vertex_of.get(first.address) or self.prefix + first.address
+        addresses = [address for address, vertex in self.vertex_of.items() if vertex == name]
+        aliases = tuple(sorted({*addresses, *([gpu.uuid.lower()] if gpu and gpu.uuid else [])}))
+        self.graph.add(
+            Vertex(
+                name=name,
+                kind=VertexKind.GPU if gpu else VertexKind.ADAPTER,
+                node=self.prefix[:-1],
+                aliases=aliases,
+                numa=first.numa_node,
+                detail=gpu.name if gpu else first.driver,
+            )
+        )
+        lower, vertex = first, name
+        for switch in self._switches_above(first):
+            upper = self.prefix + switch.address
+            kind = VertexKind.PCI_SWITCH
+            self.graph.add(Vertex(name=upper, kind=kind, node=self.prefix[:-1], numa=switch.numa_node))
+            self._link(vertex, upper, lower)
+            lower, vertex = switch, upper
+        self._link(vertex, self.prefix + self._root(first), lower)
+
+    def _link(self, below: str, above: str, device: PciDevice) -> None:
+        """Link a device's upper side; once, as many endpoints share the way up."""
+        if below in self._linked:
+            return
+        self._linked.add(below)
+        port = self._pci.get(device.parent)
+        is_gpu = device.address in self._gpus
+        link = device.link
+        if is_gpu and link == PcieLink():
+            link = self._gpus[device.address].pcie
+        bandwidth, text = pcie_figure(link, port.link if port else PcieLink(), sleeps=is_gpu)
+        self._check_link(device, port)
+        self.graph.connect(
+            below,
+            above,
+            LinkKind.PCIE,
+            bandwidth=bandwidth,
+            latency=nominal.PCIE_LATENCY,
+            evidence=Evidence.ASSUMED if bandwidth is None else Evidence.REPORTED,
+            detail=text,
+        )
+
+    def _check_link(self, device: PciDevice, port: PciDevice | None) -> None:
+        link = device.link
+        if port and link.width and port.link.width and link.width != port.link.width:
+            problem = f"PCIe width x{link.width} by the device, x{port.link.width} by the port above ({port.address})"
+            self._conflict(device.address, problem, "the device's")
+        nvml = self._gpus[device.address].pcie if device.address in self._gpus else PcieLink()
+        if nvml.width and link.width and nvml.width != link.width:
+            self._conflict(device.address, f"PCIe width x{link.width} by the kernel, x{nvml.width} by NVML", "kernel's")
+        if link.width and link.max_width and link.width > link.max_width:
+            self._conflict(device.address, f"PCIe width x{link.width} now, but x{link.max_width} at most", "x now")
+
+    def _switches_above(self, device: PciDevice) -> list[PciDevice]:
+        """Return the upstream ports above a device, nearest first.
+
+        Counted from the root, bridges are in turn a port (of the root or of a switch) and a switch's upstream side.
+        """
+        chain: list[PciDevice] = []
+        walk = device
+        while walk.parent in self._pci and len(chain) <= len(self._pci):
+            walk = self._pci[walk.parent]
+            chain.append(walk)
+        if len(chain) > len(self._pci):
+            self._conflict(device.address, "PCI: its parents form a ring", "none of them")
+            return []
+        if walk.parent:
+            self._conflict(device.address, f"PCI: parent {walk.parent} of {walk.address} is not listed", "the root")
+        return [bridge for depth, bridge in enumerate(reversed(chain)) if depth % 2][::-1]
+
+    def _root(self, device: PciDevice) -> str:
+        return device.root or f"pci{device.address.rpartition(':')[0].rpartition(':')[0] or '0000'}"
+
+    def _conflict(self, local: str, problem: str, taken: str) -> None:
+        self.graph.conflicts.append(Conflict(where=self.prefix + local, problem=problem, taken=taken))
+
+
+def attach(graph: Graph, name: str, prefix: str, numa: int | None, link: LinkKind, *, detail: str = "") -> None:
+    """Link a vertex to the memory of its NUMA node, or to the machine where that is not known."""
+    known = numa is not None and f"{prefix}numa{numa}" in graph
+    graph.connect(
+        name,
+        f"{prefix}numa{numa}" if known else f"{prefix}machine",
+        link,
+        latency=nominal.MEMORY_LATENCY,
+        evidence=Evidence.REPORTED if known else Evidence.ASSUMED,
+        detail=detail or ("" if known else "NUMA node not known"),
+    )

@@ -1,0 +1,112 @@
+"""Answers to "which paths lead from a to b, which is best, and why not another": within a node and between nodes."""
+
+from collections.abc import Mapping, Sequence
+
+from fabricd.errors import InputError, UnknownNameError
+from fabricd.graph.graph import Vertex, VertexKind
+from fabricd.graph.networks_ip import unusable
+from fabricd.graph.snapshot import graph_of
+from fabricd.model.measurement import Measurement
+from fabricd.model.path import PathAnswer, Rejected
+from fabricd.model.snapshot import Snapshot
+from fabricd.paths.across import End, candidates_across
+from fabricd.paths.describe import describe
+from fabricd.paths.explain import explained
+from fabricd.paths.rank import ranked
+from fabricd.paths.search import PathSearch
+
+#: Longest name that is looked up: names come from the network, and are repeated in errors.
+MAX_NAME = 512
+
+
+def find_paths(
+    nodes: Mapping[str, Snapshot],
+    src: str,
+    dst: str,
+    *,
+    measurements: Sequence[Measurement] = (),
+    explain: bool = False,
+    local: str = "",
+    candidates: int = 4,
+) -> PathAnswer:
+    """Return the candidates between two ends, best first.
+
+    Args:
+        nodes: snapshots by node_id.
+        src: "eth0", "mlx5_0:1", "numa0", "gpu0", a PCI address, or a node's name for any of its memory; of another
+            node with its name or node_id before it: "NODE/eth0". A bare name is the local node's.
+        dst: as ``src``.
+        measurements: what active probes between the nodes found.
+        explain: adds to ``rejected`` why each better class of transport is no candidate.
+        local: node_id of the local node; by default the first of ``nodes``.
+        candidates: at most so many paths.
+
+    Raises:
+        UnknownNameError: no such node, or no such device on it.
+        InputError: a name that is too long, or a number of candidates out of bounds.
+    """
+    names = display_names(nodes)
+    start, goal = _ends(nodes, names, (src, dst), local or next(iter(nodes), ""))
+    rejected = [Rejected(name=end.vertex.name, reason=end.refused) for end in (start, goal) if end.refused]
+    if rejected:
+        return PathAnswer(src=start.vertex.name, dst=goal.vertex.name, rejected=tuple(dict.fromkeys(rejected)))
+    if start.node_id == goal.node_id:
+        search = PathSearch(start.graph)
+        found = search.k_best(start.vertex.name, goal.vertex.name, candidates)
+        paths = [describe(start.graph, start.vertex.name, goal.vertex.name, hops) for hops in found]
+    else:
+        paths, rejected = candidates_across(nodes, start, goal, measurements)
+    return PathAnswer(
+        src=start.vertex.name,
+        dst=goal.vertex.name,
+        paths=explained(ranked(paths)[:candidates]),
+        rejected=tuple(rejected),
+    )
+
+
+def display_names(nodes: Mapping[str, Snapshot]) -> dict[str, str]:
+    """Return each node's display name by node_id; nodes that share one go by their ids."""
+    names = [snapshot.node.name for snapshot in nodes.values()]
+    return {
+        node_id: snapshot.node.name if snapshot.node.name and names.count(snapshot.node.name) == 1 else node_id
+        for node_id, snapshot in nodes.items()
+    }
+
+
+def _ends(
+    nodes: Mapping[str, Snapshot], names: Mapping[str, str], wanted: tuple[str, str], local: str
+) -> tuple[End, End]:
+    graphs = {}
+    ends = []
+    for name in wanted:
+        node_id, device = _split(nodes, names, name, local)
+        if node_id not in graphs:
+            graphs[node_id] = graph_of(nodes[node_id], node=names[node_id])
+        graph = graphs[node_id]
+        vertex = graph.find(device, node=names[node_id])
+        ends.append(End(node_id, names[node_id], graph, vertex, _refusal(nodes[node_id], vertex)))
+    return ends[0], ends[1]
+
+
+def _split(nodes: Mapping[str, Snapshot], names: Mapping[str, str], name: str, local: str) -> tuple[str, str]:
+    """Return node_id and device of a name."""
+    if not name or len(name) > MAX_NAME:
+        raise InputError(f"a name of {len(name)} characters", hint=f"1 to {MAX_NAME} characters, as eth0 or node/eth0")
+    by_name = {**{shown: node_id for node_id, shown in names.items()}, **{node_id: node_id for node_id in nodes}}
+    node, slash, device = name.partition("/")
+    if slash:
+        if node not in by_name:
+            raise UnknownNameError("node", node, sorted(names.values()))
+        return by_name[node], device or VertexKind.MACHINE.value
+    if name in by_name:
+        return by_name[name], VertexKind.MACHINE.value
+    if local not in nodes:
+        raise UnknownNameError("node", local, sorted(names.values()))
+    return local, name
+
+
+def _refusal(snapshot: Snapshot, vertex: Vertex) -> str:
+    """Return why a port can be no end of a path, ``""`` if it can."""
+    interfaces = {interface.name: interface for interface in snapshot.interfaces}
+    interface = interfaces.get(vertex.local_name) if vertex.kind is VertexKind.NIC else None
+    return unusable(interface, interfaces) if interface else ""
