@@ -91,13 +91,14 @@ def test_hosts_share_no_namespace_memory_or_name():
 def test_programs_of_a_host_share_memory_and_processes():
     with make_hosts(1, []) as [host]:
         sleeper = host.popen(["sleep", "60"], env={"WHO": "sleeper"})
-        assert b"WHO=sleeper" in host.namespaces.inside(lambda: _environments_inside(host))
+        assert wait_until(lambda: b"WHO=sleeper" in host.namespaces.inside(environments))
         assert identities(host) == identities(host)
         sleeper.send_signal(signal.SIGTERM)
         assert sleeper.wait(5) == -signal.SIGTERM
 
 
-def _environments_inside(host: Host) -> bytes:
+def environments() -> bytes:
+    """Environments of all processes that /proc shows."""
     return b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/environ"))
 
 
