@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fabricd.model.observation import Outcome
+from fabricd.model.observation import Evidence, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,12 +187,16 @@ class NvLink:
 
     index: int
     active: bool | None = None
-    version: int | None = None
+    version: int | None = None  #: generation, 1 to 6
     speed_bytes_per_second: int | None = None  #: each direction
+    speed_evidence: Evidence = Evidence.REPORTED  #: assumed: nominal for the generation
+    #: The driver lets this link carry direct access between GPUs.
+    peer_to_peer: bool | None = None
     remote_type: str = ""  #: "gpu", "switch", "cpu"; "" unknown
     remote_pci_address: str = ""
     remote_link: int | None = None
-    errors: tuple[tuple[str, int], ...] = ()  #: replay, recovery, crc
+    #: Error counters, named as the generation has them: replay, recovery, crc, crc_flit, crc_data, receive_errors, ...
+    errors: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +221,7 @@ class NvlinkFabric:
     state: str = ""  #: "not-supported", "not-started", "in-progress", "completed"
     status: str = ""  #: "success" or NVML's error
     health_mask: int | None = None
+    health: str = ""  #: the driver's own summary: "healthy", "unhealthy", "limited-capacity"; "" unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +261,7 @@ class Gpu:
     peers: tuple[GpuPeer, ...] = ()
     fabric: NvlinkFabric | None = None
     ecc_mode: str = ""
-    ecc_uncorrected: int | None = None
+    ecc_uncorrected: int | None = None  #: errors since the driver was loaded
     notes: tuple[str, ...] = ()  #: fields that could not be read, "field: why"
 
 

@@ -1,0 +1,218 @@
+"""Probe ``nvml``: GPUs, their links and peers, and the driver, from NVIDIA's management library.
+
+The library runs in a process of its own (``fabricd.probe.nvml_child``). What a GPU or driver does not tell is a note of
+that GPU; a lost GPU is a GPU with outcome ``failed``; the probe fails only when the library as a whole does.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from fabricd.errors import ParseError
+from fabricd.model.codec import from_json
+from fabricd.model.device import Gpu, GpuDriver, NvLink
+from fabricd.model.observation import Outcome
+from fabricd.probe.base import (
+    ProbeAbsent,
+    ProbeContext,
+    ProbeDenied,
+    ProbeFailed,
+    ProbeNotRun,
+    ProbeResult,
+    ProbeStopped,
+    ProbeUnsupported,
+    Roots,
+)
+from fabricd.probe.files import FieldReader, read_bytes
+from fabricd.probe.nvml_process import NvmlProcess
+
+#: Where a replay keeps the child's answer, in the folder of recorded answers.
+RECORDED = "nvml.json"
+_MAX_RECORDED_BYTES = 16 * 2**20
+_CHANNEL_PREFIX = "channel"
+_NVIDIA_VENDOR = "0x10de"
+_DISPLAY_CLASS, _NVLINK_SWITCH_CLASS, _IBM_VENDOR = "0x03", "0x0680", "0x1014"
+_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND, _NO_PERMISSION, _VERSION_MISMATCH, _UNKNOWN = 9, 12, 4, 18, 999
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlAnswer:
+    """What the child says."""
+
+    driver: GpuDriver = field(default_factory=GpuDriver)
+    gpus: tuple[Gpu, ...] = ()
+    notes: tuple[str, ...] = ()
+    calls: int = 0  #: calls into the library
+    error: int = 0  #: nvmlReturn_t when the library as a whole refuses
+    reason: str = ""
+    binding_missing: str = ""  #: why nvidia-ml-py cannot be imported
+
+
+@dataclass(slots=True)
+class NvmlProbe:
+    """GPUs through NVML.
+
+    Args:
+        environment: of the process in which NVML runs, by default this one's. With ``LD_LIBRARY_PATH`` in it another
+            ``libnvidia-ml.so.1`` can be named.
+        answer_seconds: how long NVML may take. Starting up takes seconds for each GPU where persistence mode is off.
+    """
+
+    environment: Mapping[str, str] | None = None
+    answer_seconds: float = 15.0
+    name: str = field(default="nvml", init=False)
+    _process: NvmlProcess = field(init=False)
+    _known: dict[int, Gpu] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._process = NvmlProcess(self.environment)
+
+    @property
+    def deadline_seconds(self) -> float:
+        """Later than the child's own, so that its reason is reported."""
+        return self.answer_seconds + 3.0
+
+    def run(self, ctx: ProbeContext) -> ProbeResult:
+        """Ask NVML, or the recorded answer of a replay.
+
+        Raises:
+            ProbeStopped: the library is not there, or says nothing at all.
+        """
+        if ctx.this_host and not _may_have_gpus(ctx.roots):
+            raise ProbeAbsent("no NVIDIA device on the PCI bus, and no NVIDIA driver")
+        answer = decode(self._process.ask(self.answer_seconds) if ctx.this_host else _recorded(ctx))
+        if answer.binding_missing or answer.error:
+            raise _why_not(answer, ctx.roots)
+        gpus = tuple(_completed(self._with_last_known(gpu, answer), ctx.roots) for gpu in answer.gpus)
+        if ctx.this_host:
+            self._known = {gpu.index: gpu for gpu in gpus if gpu.uuid}
+        driver = replace(answer.driver, imex_channels=_imex_channels(ctx.roots))
+        return ProbeResult(facts={"gpu_driver": driver, "gpus": gpus}, notes=answer.notes)
+
+    def _with_last_known(self, gpu: Gpu, answer: NvmlAnswer) -> Gpu:
+        """Return a lost GPU with the facts that it had last, unless they are another's by now."""
+        last = self._known.get(gpu.index)
+        if gpu.outcome is Outcome.OK or gpu.uuid or last is None:
+            return gpu
+        if any(other.uuid == last.uuid or other.pci_address == last.pci_address for other in answer.gpus):
+            return gpu
+        return replace(last, outcome=gpu.outcome, reason=gpu.reason, notes=gpu.notes)
+
+
+def decode(data: bytes) -> NvmlAnswer:
+    """Return the child's answer, or a recorded one.
+
+    Raises:
+        ProbeFailed: it is not one.
+    """
+    try:
+        return from_json(data, NvmlAnswer, what="the answer of the NVML process")
+    except ParseError as error:
+        raise ProbeFailed(str(error)) from error
+
+
+def _recorded(ctx: ProbeContext) -> bytes:
+    if ctx.answers is None:
+        raise ProbeNotRun("a replay without recorded answers")
+    try:
+        return read_bytes(ctx.answers / RECORDED, _MAX_RECORDED_BYTES)
+    except FileNotFoundError:
+        raise ProbeNotRun("NVML's answers were not recorded") from None
+
+
+def _may_have_gpus(roots: Roots) -> bool:
+    """Tell whether it is worth starting a process for NVML. /dev/dxg is the way to the GPU in WSL."""
+    signs = (roots.proc / "driver/nvidia", roots.dev / "nvidiactl", roots.dev / "dxg")
+    return any(sign.exists() for sign in signs) or bool(_pci_gpus(roots))
+
+
+def _pci_gpus(roots: Roots) -> list[str]:
+    """Return addresses of NVIDIA's display controllers (class 03)."""
+    read, devices = FieldReader(), roots.sys / "bus/pci/devices"
+    return [
+        name
+        for name in read.entries(devices)
+        if read.text(devices / name / "vendor") == _NVIDIA_VENDOR
+        and (read.text(devices / name / "class") or "").startswith(_DISPLAY_CLASS)
+    ]
+
+
+def _why_not(answer: NvmlAnswer, roots: Roots) -> ProbeStopped:
+    """Return why there is no NVML here, told apart as far as files can tell."""
+    gpus = _pci_gpus(roots)
+    seen = (
+        f"{len(gpus)} NVIDIA GPU{'s are' if len(gpus) != 1 else ' is'} on the PCI bus"
+        if gpus
+        else "no NVIDIA GPU is on the PCI bus"
+    )
+    if answer.binding_missing:
+        return ProbeUnsupported(
+            f"nvidia-ml-py is not installed (pip install 'fabricd[daemon]'): {answer.binding_missing}"
+        )
+    if answer.error == _LIBRARY_NOT_FOUND:
+        return ProbeAbsent(
+            f"libnvidia-ml.so.1 is not found, {seen}; it comes with the driver, in a container with the driver"
+            " capability 'utility'"
+        )
+    denied = _device_node_trouble(roots)
+    if answer.error in (_NO_PERMISSION, _DRIVER_NOT_LOADED, _UNKNOWN) and denied:
+        return ProbeDenied(f"{denied} (NVML: {answer.reason})")
+    if answer.error == _NO_PERMISSION:
+        return ProbeDenied(f"NVML: {answer.reason}")
+    if answer.error == _DRIVER_NOT_LOADED:
+        kind = ProbeFailed if gpus else ProbeAbsent
+        return kind(f"NVIDIA's kernel driver is not loaded, {seen}")
+    if answer.error == _VERSION_MISMATCH:
+        return ProbeFailed(
+            f"the kernel driver and libnvidia-ml differ in version, as after an upgrade without reboot: {answer.reason}"
+        )
+    return ProbeFailed(f"NVML: {answer.reason} (error {answer.error})")
+
+
+def _device_node_trouble(roots: Roots) -> str:
+    """Return why this process cannot use a driver that is loaded; "" when it is not loaded or nothing is wrong."""
+    if not (roots.proc / "driver/nvidia/version").exists():
+        return ""
+    control = roots.dev / "nvidiactl"
+    try:
+        os.close(os.open(control, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return f"the driver is loaded, but {control} is not there: this container was given no GPU"
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EACCES):
+            return f"the driver is loaded, but this process may not open {control} ({error.strerror})"
+    return ""
+
+
+def _completed(gpu: Gpu, roots: Roots) -> Gpu:
+    """Return a GPU with what the kernel knows better than NVML."""
+    links = tuple(_with_remote_type(link, roots) for link in gpu.links)
+    if not gpu.pci_address:
+        return replace(gpu, links=links)
+    # NVML tells the NUMA node only within this process's cpuset; the kernel says -1 where firmware named none.
+    node = FieldReader().integer(roots.sys / "bus/pci/devices" / gpu.pci_address / "numa_node", missing=-1)
+    return replace(gpu, links=links, numa_node=gpu.numa_node if node is None else node)
+
+
+def _with_remote_type(link: NvLink, roots: Roots) -> NvLink:
+    """Return a link with its far end's type from the far end's PCI class, where an old driver does not tell it."""
+    if link.remote_type or not link.remote_pci_address:
+        return link
+    read, device = FieldReader(), roots.sys / "bus/pci/devices" / link.remote_pci_address
+    kind, vendor = read.text(device / "class") or "", read.text(device / "vendor")
+    if vendor == _IBM_VENDOR:
+        return replace(link, remote_type="cpu")
+    if kind.startswith(_DISPLAY_CLASS):
+        return replace(link, remote_type="gpu")
+    return replace(link, remote_type="switch") if kind.startswith(_NVLINK_SWITCH_CLASS) else link
+
+
+def _imex_channels(roots: Roots) -> tuple[int, ...]:
+    """Return the IMEX channels that this process was given: /dev/nvidia-caps-imex-channels/channelN."""
+    numbers = []
+    for name in FieldReader().entries(roots.dev / "nvidia-caps-imex-channels"):
+        with contextlib.suppress(ValueError):
+            numbers.append(int(name.removeprefix(_CHANNEL_PREFIX)))
+    return tuple(sorted(numbers))
