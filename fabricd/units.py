@@ -4,6 +4,7 @@ Conversions happen once, at the edge: here.
 """
 
 import re
+from collections.abc import Iterable
 
 from fabricd.errors import ParseError
 
@@ -104,3 +105,14 @@ def format_bandwidth(bytes_per_second: float | None) -> str:
 def format_latency(seconds: float | None) -> str:
     """Return a latency for people, in microseconds, or ``"?"`` when unknown."""
     return "?" if seconds is None else f"{seconds * 1e6:.3g} us"
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Return numbers in the kernel's list form: ``"0-3,8,10-11"``; "" for none."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges)

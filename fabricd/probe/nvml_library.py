@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from fabricd.units import format_ranges
+
 # Numbers of nvmlReturn_t, stable since the library's first release. Source: NVIDIA's NVML API reference.
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
@@ -118,11 +120,4 @@ class Reader:
 
 def _with_links(field: str, links: list[int]) -> str:
     """Return ``"links.error 0-3,7"``."""
-    ranges: list[list[int]] = []
-    for link in sorted(set(links)):
-        if ranges and link == ranges[-1][1] + 1:
-            ranges[-1][1] = link
-        else:
-            ranges.append([link, link])
-    shown = ",".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges)
-    return f"{field} {shown}" if shown else field
+    return f"{field} {format_ranges(links)}" if links else field
