@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from fabricd.model.identity import Cpu
 from fabricd.probe.base import ProbeContext
-from fabricd.probe.files import FieldReader, parse_cpu_list
+from fabricd.probe.files import FieldReader
 
 #: 1024 logical CPUs take about 1.6 MB on x86.
 _CPUINFO_BYTES = 16 * 1024 * 1024
@@ -97,7 +97,7 @@ def _online(ctx: ProbeContext, read: FieldReader) -> int:
 def _packages(ctx: ProbeContext, read: FieldReader) -> int:
     cpus = ctx.roots.sys / "devices/system/cpu"
     found: set[int] = set()
-    for index in parse_cpu_list(read.text(cpus / "online") or "") if (cpus / "online").exists() else ():
+    for index in read.cpu_list(cpus / "online"):
         # -1 stands for "unknown" on some virtual machines.
         package = read.integer(cpus / f"cpu{index}/topology/physical_package_id", missing=-1)
         if package is not None:

@@ -146,6 +146,17 @@ class FieldReader:
             return []
         return sorted(names)
 
+    def exists(self, path: Path) -> bool:
+        """Tell whether something is there; where that is denied, False and a note."""
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except (OSError, ValueError) as error:
+            self._note_error(path, error)
+            return False
+        return True
+
     def link_target(self, path: Path) -> str:
         """Return the last part of where a symbolic link points, e.g. a driver's name; "" when it is no link."""
         try:

@@ -3,12 +3,13 @@
 import hashlib
 import re
 import shlex
+import socket
 from pathlib import Path
 
 from fabricd.model.identity import NodeIdentity
 from fabricd.probe.base import ProbeContext, ProbeResult
 from fabricd.probe.cpuinfo import read_cpu
-from fabricd.probe.files import FieldReader
+from fabricd.probe.files import FieldReader, printable
 from fabricd.probe.virtualization import container_engine, hypervisor
 
 # Machine-ids and DMI UUIDs that stand for "never set".
@@ -51,7 +52,8 @@ class HostProbe:
 
 def hostname(ctx: ProbeContext, read: FieldReader) -> str:
     """Return the host name of the UTS namespace, or of /etc/hostname; "" when there is none."""
-    return _first_text(read, ctx.roots.proc / "sys/kernel/hostname", ctx.roots.etc / "hostname")
+    told = _first_text(read, ctx.roots.proc / "sys/kernel/hostname", ctx.roots.etc / "hostname")
+    return told or (printable(socket.gethostname()) if ctx.this_host else "")
 
 
 def node_identity(ctx: ProbeContext, read: FieldReader, host: str) -> tuple[str, str]:
@@ -108,10 +110,10 @@ def _hardware_addresses(ctx: ProbeContext, read: FieldReader) -> list[str]:
     found: set[str] = set()
     for name in read.entries(net):
         device = net / name / "device"
-        if device.exists() and not (device / "physfn").exists():
+        if read.exists(device) and not read.exists(device / "physfn"):
             found.add("".join((read.text(net / name / "address") or "").split(":"))[-_GUID_LENGTH:])
     for name in read.entries(infiniband):
-        if not (infiniband / name / "device/physfn").exists():
+        if not read.exists(infiniband / name / "device/physfn"):
             found.add("".join((read.text(infiniband / name / "node_guid") or "").split(":")))
     return sorted(address for address in found if len(address) in (_MAC_LENGTH, _GUID_LENGTH) and set(address) != {"0"})
 

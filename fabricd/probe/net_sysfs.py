@@ -116,7 +116,7 @@ def _link(path: Path, index: int, read: FieldReader) -> LinkFacts:
 
 def _kind(path: Path, read: FieldReader) -> str:
     for file, kind in (("bonding", "bond"), ("bridge", "bridge"), ("tun_flags", "tun")):
-        if (path / file).exists():
+        if read.exists(path / file):
             return kind
     match = _DEVTYPE.search(read.text(path / "uevent") or "")
     return match[1] if match else ""

@@ -72,7 +72,7 @@ def _dump(ctx: ProbeContext, net: Path, read: FieldReader) -> NetlinkDump:
             return dump_kernel(read)
         except (OSError, ImportError) as error:
             read.note("netlink", f"{error}; only what sysfs shows is known, without addresses and routes")
-    elif ctx.answers is not None and (ctx.answers / "netlink.json").exists():
+    elif ctx.answers is not None and read.exists(ctx.answers / "netlink.json"):
         path = ctx.answers / "netlink.json"
         data = read_bytes(path, _MAX_RECORDED_BYTES + 1)
         if len(data) > _MAX_RECORDED_BYTES:

@@ -8,9 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+import msgspec
 
 from fabricd.model.codec import content_hash
 from fabricd.model.identity import NodeIdentity
@@ -20,9 +22,8 @@ from fabricd.probe.base import Probe, ProbeContext, ProbeResult, ProbeStopped
 from fabricd.probe.host import fallback_identity
 from fabricd.probe.registry import PROBES
 
-_FACT_FIELDS = {field.name for field in fields(Snapshot)} - {
-    "schema", "generation", "instance", "content_hash", "taken_at", "this_host", "probes",
-}  # fmt: skip
+_NO_FACTS = {"schema", "generation", "instance", "content_hash", "taken_at", "this_host", "probes"}
+_FACT_TYPES = {name: kind for name, kind in get_type_hints(Snapshot).items() if name not in _NO_FACTS}
 _MAX_REASON = 500
 _MAX_NOTES = 100
 
@@ -39,7 +40,11 @@ class _Job:
         self.report = ProbeReport(name=probe.name, outcome=Outcome.NOT_RUN)
         self._ctx = ctx
         self._thread = threading.Thread(target=self._run, name=f"probe-{probe.name}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the limit of processes is reached
+            self.report = ProbeReport(name=probe.name, outcome=Outcome.FAILED, reason=str(error))
+            self.done.set()
 
     def _run(self) -> None:
         outcome, reason = Outcome.OK, ""
@@ -209,10 +214,13 @@ def _bounded(notes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _checked_facts(result: ProbeResult) -> Mapping[str, Any]:
-    unknown = set(result.facts) - _FACT_FIELDS
-    if unknown:
-        raise TypeError(f"not fields of a snapshot: {', '.join(sorted(unknown))}")
-    return result.facts
+    """Return the facts, after a turn over JSON: what a probe made of an absurd file must not break the snapshot."""
+    checked = {}
+    for name, value in result.facts.items():
+        if name not in _FACT_TYPES:
+            raise TypeError(f"{name!r} is not a field of a snapshot that a probe fills")
+        checked[name] = msgspec.json.decode(msgspec.json.encode(value), type=_FACT_TYPES[name])
+    return checked
 
 
 def _where(traceback: Any) -> str:

@@ -45,10 +45,10 @@ def container_engine(ctx: ProbeContext, read: FieldReader) -> str:
         return told[:40]
     cgroup = _quiet(ctx.roots.proc / "1/cgroup") + _quiet(ctx.roots.proc / "self/cgroup")
     named = next((name for mark, name in _CGROUPS if mark in cgroup), "")
-    if (run / "secrets/kubernetes.io").exists() or named == "kubernetes":
+    if read.exists(run / "secrets/kubernetes.io") or named == "kubernetes":
         return "kubernetes"
     marks = (("docker", top / ".dockerenv"), ("podman", run / ".containerenv"), ("apptainer", top / ".singularity.d"))
-    return next((name for name, mark in marks if mark.exists()), named)
+    return next((name for name, mark in marks if read.exists(mark)), named)
 
 
 def _named(ctx: ProbeContext, read: FieldReader) -> str:
