@@ -29,6 +29,11 @@ UNKNOWN_WIDTH = float("inf")
 _ENDS_ONLY = frozenset({VertexKind.NIC, VertexKind.HCA_PORT, VertexKind.NETWORK})
 
 
+def may_cross(kind: VertexKind, *, relay: bool) -> bool:
+    """Tell whether a path may lead through such a vertex; ``relay``: a GPU is at one of its ends."""
+    return kind not in _ENDS_ONLY and (relay or kind is not VertexKind.GPU)
+
+
 @dataclass(frozen=True, slots=True)
 class _Limits:
     """What one search may use."""
@@ -48,7 +53,7 @@ class PathSearch:
         self._name = [vertex.name for vertex in graph]
         self._number = {name: number for number, name in enumerate(self._name)}
         self._is_gpu = [vertex.kind is VertexKind.GPU for vertex in graph]
-        self._may_cross = [vertex.kind not in _ENDS_ONLY for vertex in graph]
+        self._passes = {relay: [may_cross(vertex.kind, relay=relay) for vertex in graph] for relay in (False, True)}
         self._hop = list(graph.edges())
         self._src = [self._number[hop.src] for hop in self._hop]
         self._dst = [self._number[hop.dst] for hop in self._hop]
@@ -90,11 +95,6 @@ class PathSearch:
                 yield self._name[start], self._name[goal], self._hops(path)
                 if self._back is not None:
                     yield self._name[goal], self._name[start], self._hops(self._turn(path))
-
-    def latency(self, hops: Hops) -> float:
-        """Return a path's latency in seconds, with what relays cost."""
-        relays = sum(self._is_gpu[self._number[hop.src]] for hop in hops[1:])
-        return sum(hop.latency_seconds or 0.0 for hop in hops) + relays * nominal.GPU_RELAY_LATENCY
 
     def _best_to_each(self, start: int, goals: Set[int]) -> Iterator[tuple[int, list[int]]]:
         gpus = {goal for goal in goals if self._is_gpu[goal]}
@@ -147,7 +147,7 @@ class PathSearch:
 
     def _widest(self, start: int, left: set[int], limits: _Limits) -> Iterator[tuple[int, float]]:
         """Yield the greatest width to each goal that can be reached, widest first."""
-        out, dst, widths = self._out, self._dst, self._width
+        out, dst, widths, passes = self._out, self._dst, self._width, self._passes[limits.relay]
         done: set[int] = set(limits.banned_vertices)
         heap = [(-UNKNOWN_WIDTH, start)]
         while heap and left:
@@ -158,7 +158,7 @@ class PathSearch:
             if here in left:
                 left.discard(here)
                 yield here, -narrowest
-            if here != start and not self._passes(here, limits):
+            if here != start and not passes[here]:
                 continue
             for edge in out[here]:
                 there = dst[edge]
@@ -168,6 +168,7 @@ class PathSearch:
     def _quickest(self, start: int, left: set[int], width: float, limits: _Limits) -> Iterator[tuple[int, list[int]]]:
         """Yield the quickest path, with the fewest hops among those, over links of at least ``width``."""
         out, dst, latencies = self._edges_of_width(width), self._dst, self._latency
+        passes = self._passes[limits.relay]
         came: dict[int, int] = dict.fromkeys(limits.banned_vertices, -1)
         heap = [(0, 0, start, -1)]
         while heap and left:
@@ -179,16 +180,13 @@ class PathSearch:
                 left.discard(here)
                 yield here, self._trace(came, here)
             if here != start:
-                if not self._passes(here, limits):
+                if not passes[here]:
                     continue
                 latency += self._relay_latency if self._is_gpu[here] else 0
             for edge in out[here]:
                 there = dst[edge]
                 if there not in came and edge not in limits.banned_edges:
                     heappush(heap, (latency + latencies[edge], length + 1, there, edge))
-
-    def _passes(self, vertex: int, limits: _Limits) -> bool:
-        return self._may_cross[vertex] and (limits.relay or not self._is_gpu[vertex])
 
     def _edges_of_width(self, width: float) -> list[list[int]]:
         """Return the edges of at least some width that leave each vertex. Kept: a graph has few different widths."""
