@@ -7,8 +7,10 @@
     │   ├── ParseError          text, file or message that is not what it claims to be
     │   ├── ConfigError         configuration; lists every fault
     │   └── UnknownNameError    a node, device or format that does not exist; lists those that do
-    ├── AccessError             HTTP 401/403: token or secret missing, wrong or too weak
+    ├── AccessError             HTTP 403: token or secret missing, wrong or too weak
+    │   └── TokenError          HTTP 401: this door needs the bearer token
     ├── UnreachableError        nothing answers where the question was sent: exit 3
+    ├── BusyError               HTTP 503: not now; says when to ask again
     ├── UnavailableError        an optional part is not installed, or a device is not usable
     ├── GroupError              the rendezvous of a job's ranks
     │   ├── GroupConflictError  two claims to one rank, different world sizes, a fenced incarnation
@@ -93,6 +95,29 @@ class AccessError(FabricError):
 
     code = "access-denied"
     http_status = 403
+
+
+class TokenError(AccessError):
+    """The caller must show the bearer token."""
+
+    code = "token-required"
+    http_status = 401
+
+
+class BusyError(FabricError):
+    """Not now: a limit is reached, or the daemon is starting or ending. The same question may be asked again.
+
+    Attributes:
+        retry_after_seconds: when to ask again.
+    """
+
+    code = "busy"
+    http_status = 503
+    exit_status = 3
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_seconds: int = 1) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message, hint=hint, details={"retry_after_seconds": retry_after_seconds})
 
 
 class UnreachableError(FabricError):

@@ -1,0 +1,195 @@
+"""The one door: who asks, for whom the request is meant, how large it is, how many run; and no error without an answer.
+
+An ASGI middleware around the whole application, so that nothing behind it can forget to ask.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import time
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fabricd.api.auth import CALLER_STATE, Caller, identify
+from fabricd.api.problem import MisdirectedError, PayloadTooLargeError, TooSlowError, problem_response
+from fabricd.api.services import Services
+from fabricd.errors import AccessError, BusyError, FabricError, InputError, TokenError
+
+_log = logging.getLogger("fabricd.http")
+
+#: What supervisors ask before they hold any token. They tell nothing of the machine.
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+#: A request's body must have come within this time: a client that trickles holds no handler.
+BODY_SECONDS = 30.0
+
+
+class Gate:
+    """Wraps the application.
+
+    Args:
+        app: what is behind the door.
+        services: limits, token and counters; read anew for each request, for they may be reloaded.
+    """
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+        self._active = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it with a problem."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        begun = time.monotonic()
+        self._active += 1
+        try:
+            self._admit(scope)
+            body = _Body(receive, self._services.config.max_body_bytes)
+            await self._app(scope, body, answer)
+        except FabricError as error:
+            await self._refuse(error, scope, receive, answer)
+        except Exception as error:  # noqa: BLE001 - the last resort: whatever a handler did not foresee becomes a 500
+            _log.exception("unforeseen error at %s %s", scope["method"], scope["path"])
+            shown = FabricError(f"unforeseen error: {type(error).__name__}", hint="the daemon's log tells more")
+            await self._refuse(shown, scope, receive, answer)
+        finally:
+            self._active -= 1
+            took = None if answer.started is None else answer.started - begun
+            self._services.metrics.count_request(scope, answer.status, took)
+
+    def _admit(self, scope: Scope) -> None:
+        """Decide who asks and whether that may be.
+
+        Raises:
+            FabricError: it may not.
+        """
+        services = self._services
+        limit = services.config.max_requests
+        if self._active - services.polls.open > limit:
+            raise BusyError(f"{limit} requests are in work already", hint="ask again later, or raise max_requests")
+        headers = scope["headers"]
+        lengths = [value for name, value in headers if name == b"content-length"]
+        if lengths and int(lengths[0]) > services.config.max_body_bytes:
+            raise PayloadTooLargeError(
+                f"a body of {int(lengths[0])} bytes", hint=f"at most {services.config.max_body_bytes} bytes"
+            )
+        try:
+            asker = identify(scope, services.token)
+        except TokenError:
+            if scope["path"] not in OPEN_PATHS:
+                raise
+            asker = Caller(kind="stranger")
+        if asker.kind == "loopback":
+            _check_host(headers, services.config.allowed_hosts)
+        _check_origin(headers)
+        scope.setdefault("state", {})[CALLER_STATE] = asker
+
+    async def _refuse(self, error: FabricError, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        if answer.started is not None:
+            # The status is out; only a broken connection can tell that the rest will not come.
+            raise error
+        await problem_response(error)(scope, receive, answer)
+
+
+class _Answer:
+    """Passes the answer on and remembers status and time of its beginning."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        self.started: float | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.started = time.monotonic()
+        await self._send(message)
+
+
+class _Body:
+    """Passes the request's body on, bounded in size and time."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._got = 0
+        self._complete = False
+        self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+
+    async def __call__(self) -> Message:
+        if self._complete:
+            return await self._receive()  # waits for the client to go away, as long as that takes
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise TooSlowError(f"the body did not come within {BODY_SECONDS:g} s") from error
+        self._got += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self._got > self._limit:
+            raise PayloadTooLargeError(f"a body of more than {self._limit} bytes")
+        return message
+
+
+def _check_host(headers: list[tuple[bytes, bytes]], allowed: tuple[str, ...]) -> None:
+    """Refuse a local request that is meant for another name.
+
+    A browser on this host can be made to ask 127.0.0.1 under a name of an attacker's web site (DNS rebinding); then
+    the Host header bears that name. Addresses cannot be rebound. Callers with a token need no such check: no web
+    site has the token.
+
+    Raises:
+        MisdirectedError: the name is neither an address nor this host's.
+        InputError: no Host header, or several.
+    """
+    values = [value for name, value in headers if name == b"host"]
+    if len(values) != 1:
+        raise InputError("the request must bear exactly one Host header")
+    name = _host_of(values[0].decode("latin-1"))
+    if not _is_address(name) and name not in ("localhost", *_own_names(), *(host.lower() for host in allowed)):
+        raise MisdirectedError(
+            f"this daemon is not {name[:100]!r}", hint="use an address or localhost, or add the name to allowed_hosts"
+        )
+
+
+def _check_origin(headers: list[tuple[bytes, bytes]]) -> None:
+    """Refuse what a web page of another site sends (browsers tell the page's origin with every POST).
+
+    Raises:
+        AccessError: the request comes from a page of another host.
+    """
+    origins = [value for name, value in headers if name == b"origin"]
+    if not origins:
+        return
+    hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
+    try:
+        origin = urlsplit(origins[0].decode("latin-1")).netloc.lower()
+    except ValueError:
+        origin = ""
+    if len(origins) != 1 or not origin or [origin] != hosts:
+        raise AccessError("requests from web pages of other sites are refused", hint="ask without an Origin header")
+
+
+def _host_of(value: str) -> str:
+    """Return the host of a Host header, without port and brackets, in lower case; "" when there is none."""
+    try:
+        return urlsplit(f"//{value}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _own_names() -> tuple[str, ...]:
+    name = socket.gethostname().lower()
+    return (name, name.partition(".")[0])

@@ -1,0 +1,81 @@
+"""Bodies in and out, by msgspec; and how the API description tells of them."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import Request
+from starlette.responses import Response
+
+from fabricd.model.cluster import ClusterStatus, NodeStatus
+from fabricd.model.codec import from_json, to_json
+from fabricd.model.path import PathAnswer
+from fabricd.model.problem import MEDIA_TYPE, Problem
+from fabricd.model.snapshot import Snapshot
+from fabricd.model.wire import FenceAnswer, FenceRequest, GroupStatus, JoinAnswer, JoinRequest, WatchEvent
+
+T = TypeVar("T")
+
+#: Everything that a request or an answer may be; the API description holds their schemas.
+WIRE_TYPES: tuple[type, ...] = (
+    Snapshot,
+    ClusterStatus,
+    NodeStatus,
+    PathAnswer,
+    Problem,
+    JoinRequest,
+    JoinAnswer,
+    GroupStatus,
+    FenceRequest,
+    FenceAnswer,
+    WatchEvent,
+)
+_REF = "#/components/schemas/{name}"
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Return the request's body, decoded and validated.
+
+    Raises:
+        ParseError: not JSON, or not of that shape; says where.
+        PayloadTooLargeError, TooSlowError: from the gate.
+    """
+    return from_json(await request.body(), kind, what="the request's body")
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the answer that holds a model."""
+    return Response(to_json(value), status, headers, "application/json")
+
+
+def answers(*kinds: type, **by_status: type) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses`` of a route: its answer with status 200, others by ``_202=KIND``; the rest are problems.
+
+    Examples:
+        ``answers(Snapshot)``; ``answers(JoinAnswer, _202=GroupStatus)``; ``answers()`` for a 204.
+    """
+    told: dict[int | str, dict[str, Any]] = {
+        "default": {"description": "an error", "content": {MEDIA_TYPE: _schema(Problem)}}
+    }
+    statuses = [(200, kind) for kind in kinds] + [(int(name[1:]), kind) for name, kind in by_status.items()]
+    for status, kind in statuses:
+        told[status] = {"description": _first_line(kind), "content": {"application/json": _schema(kind)}}
+    return told
+
+
+def takes(kind: type) -> dict[str, Any]:
+    """Return the ``openapi_extra`` of a route whose body is a ``kind``."""
+    return {"requestBody": {"required": True, "content": {"application/json": _schema(kind)}}}
+
+
+def schemas() -> dict[str, Any]:
+    """Return the JSON schema of every wire type and of what they hold, by name."""
+    return msgspec.json.schema_components(WIRE_TYPES, ref_template=_REF)[1]
+
+
+def _schema(kind: type) -> dict[str, Any]:
+    return {"schema": {"$ref": _REF.format(name=kind.__name__)}}
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or kind.__name__).strip().partition("\n")[0]

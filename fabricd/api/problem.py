@@ -1,0 +1,89 @@
+"""Every error as problem+json, those of the framework too."""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from fabricd.errors import BusyError, FabricError, InputError, TokenError
+from fabricd.model.codec import to_json
+from fabricd.model.problem import MEDIA_TYPE, Problem, problem_of
+
+#: Codes of the errors that HTTP itself knows; the rest is the error tree's.
+_HTTP_CODES = {404: "not-found", 405: "method-not-allowed", 413: "too-large", 415: "bad-media-type"}
+
+
+class PayloadTooLargeError(InputError):
+    """The body of a request is longer than this daemon reads."""
+
+    code = "too-large"
+    http_status = 413
+
+
+class TooSlowError(InputError):
+    """The body of a request did not come in time."""
+
+    code = "too-slow"
+    http_status = 408
+
+
+class MisdirectedError(FabricError):
+    """The Host header names somebody else: a web page's name that was pointed at this address (DNS rebinding)."""
+
+    code = "misdirected"
+    http_status = 421
+
+
+def problem_response(error: FabricError) -> Response:
+    """Return the answer that tells an error."""
+    headers = {"Cache-Control": "no-store"}
+    if isinstance(error, BusyError):
+        headers["Retry-After"] = str(error.retry_after_seconds)
+    if isinstance(error, TokenError):
+        headers["WWW-Authenticate"] = 'Bearer realm="fabricd"'
+    return Response(to_json(problem_of(error)), error.http_status, headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Answer the errors of handlers and framework as problems; what nobody foresaw is the gate's part."""
+
+    @app.exception_handler(FabricError)
+    async def _fabric(_request: Request, error: FabricError) -> Response:
+        return problem_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def _validation(_request: Request, error: RequestValidationError) -> Response:
+        return problem_response(_input_error(error))
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> Response:
+        return _http_problem(request, error)
+
+
+def _input_error(error: RequestValidationError) -> InputError:
+    """Return which parameters are wrong and how; never what they held, which may be a secret."""
+    faults = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()[:20]]
+    return InputError("; ".join(faults) or "the request is not valid", details={"faults": faults})
+
+
+def _http_problem(request: Request, error: HTTPException) -> Response:
+    status = error.status_code
+    detail = error.detail
+    if status == 404:
+        detail = f"nothing is at {request.url.path[:200]}"
+    elif status == 405:
+        detail = f"{request.method[:20]} is not possible at {request.url.path[:200]}"
+    headers: dict[str, Any] = dict(error.headers or {})
+    hint = f"possible: {headers['Allow']}" if "Allow" in headers else "GET /openapi.json lists what there is"
+    problem = Problem(
+        type=f"urn:fabricd:error:{_HTTP_CODES.get(status, 'http')}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=str(detail),
+        code=_HTTP_CODES.get(status, "http"),
+        hint=hint if status in (404, 405) else "",
+    )
+    return Response(to_json(problem), status, headers, MEDIA_TYPE)

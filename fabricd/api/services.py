@@ -1,0 +1,35 @@
+"""What handlers work with."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from fabricd.api.longpoll import LongPolls
+from fabricd.cluster.nodes import NodeMap
+from fabricd.config import Config
+from fabricd.metrics import Metrics
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """The parts of the daemon that answer requests. ``config`` and ``token`` change when they are reloaded."""
+
+    config: Config
+    nodes: NodeMap
+    metrics: Metrics = field(default_factory=Metrics)
+    polls: LongPolls = field(default_factory=LongPolls)
+    token: str | None = field(default=None, repr=False)
+    #: Monotonic time of the event loop's last heartbeat.
+    beat_at: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+
+
+def _services(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+#: Annotation of a handler's parameter that takes the services.
+UsesServices = Annotated[Services, Depends(_services)]

@@ -1,0 +1,222 @@
+"""Configuration of the daemon: defaults < file (TOML) < environment (``FABRICD_*``) < command line.
+
+Every fault of every layer is found before any is reported.
+"""
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from fabricd import settings
+from fabricd.errors import ConfigError, FabricError, InputError
+from fabricd.locations import DEFAULT_PORT, read_secret_file, socket_path
+
+DEFAULT_FILE = Path("/etc/fabricd/fabricd.toml")
+PREFIX = "FABRICD_"
+_FILE_MAX_BYTES = 1 << 20
+#: A misspelt variable is a fault only when it is this near to a setting: other programs may use the prefix too.
+_NEAR = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a setting may be, what it is for, and whether SIGHUP can change it."""
+
+    kind: settings.Kind
+    told: str
+    reload: bool = True
+
+
+_FIXED = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings of the daemon; the names are those of the file."""
+
+    host: Annotated[str, Rule(settings.address(), "address to listen at", _FIXED)] = "127.0.0.1"
+    port: Annotated[int, Rule(settings.integer(0, 65535), "TCP port; 0 takes any", _FIXED)] = DEFAULT_PORT
+    socket: Annotated[
+        Path | None, Rule(settings.path(socket=True), 'Unix socket for this host; "" for none', _FIXED)
+    ] = field(default_factory=socket_path)
+    runtime_dir: Annotated[
+        Path | None, Rule(settings.path(), "what a restarted daemon must know; by default beside the socket", _FIXED)
+    ] = None
+    node_id: Annotated[str | None, Rule(settings.name(), "identity of this node; by default the machine's", _FIXED)] = (
+        None
+    )
+    name: Annotated[
+        str | None, Rule(settings.name(), "display name of this node; by default its host name", _FIXED)
+    ] = None
+    token_file: Annotated[
+        Path | None, Rule(settings.path(), "bearer token, needed beyond loopback; one for all peers")
+    ] = None
+    allowed_hosts: Annotated[
+        tuple[str, ...], Rule(settings.host_names(), "further names in Host headers of local requests")
+    ] = ()
+    peers: Annotated[tuple[str, ...], Rule(settings.peer_urls(), "URLs of the other nodes' daemons")] = ()
+    peer_gone_seconds: Annotated[float, Rule(settings.seconds(5, 3600), "silence after which a peer is gone")] = 60.0
+    probe_interval_seconds: Annotated[
+        float, Rule(settings.seconds(1, 3600), "time between two looks at this machine")
+    ] = 30.0
+    max_connections: Annotated[int, Rule(settings.integer(16, 100_000), "connections open at once")] = 8192
+    max_requests: Annotated[int, Rule(settings.integer(1, 10_000), "requests in work at once, without long polls")] = (
+        256
+    )
+    max_long_polls: Annotated[int, Rule(settings.integer(1, 100_000), "long polls and streams open at once")] = 8192
+    max_body_bytes: Annotated[int, Rule(settings.integer(1024, 1 << 26), "size of a request's body")] = 1 << 20
+    log_level: Annotated[str, Rule(settings.choice("debug", "info", "warning", "error"), "least level to log")] = "info"
+    log_format: Annotated[
+        str, Rule(settings.choice("auto", "text", "journal", "json"), "auto: journal under systemd, else text", _FIXED)
+    ] = "auto"
+
+    @property
+    def records_dir(self) -> Path | None:
+        """Where records that outlive the process are kept: ``runtime_dir``, else beside the socket under its name."""
+        if self.runtime_dir is not None or self.socket is None:
+            return self.runtime_dir
+        return self.socket.with_suffix(".d")
+
+    @property
+    def beyond_loopback(self) -> bool:
+        """Whether other hosts can reach the TCP port."""
+        return not ipaddress.ip_address(self.host).is_loopback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A configuration as it was read."""
+
+    config: Config
+    token: str | None = field(default=None, repr=False)  #: content of ``token_file``
+    file: Path | None = None  #: the file that was read
+
+
+RULES: Mapping[str, Rule] = {
+    key: next(item for item in hint.__metadata__ if isinstance(item, Rule))
+    for key, hint in get_type_hints(Config, include_extras=True).items()
+    if hasattr(hint, "__metadata__")
+}
+
+
+def load(
+    file: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    default_file: Path = DEFAULT_FILE,
+) -> Loaded:
+    """Read all layers.
+
+    Args:
+        file: the file; None takes ``FABRICD_CONFIG``, else ``default_file`` if that exists.
+        environ: the environment, by default this process's.
+        options: settings of the command line; None as a value is "not given".
+        default_file: where the file is by default.
+
+    Raises:
+        ConfigError: lists every fault.
+    """
+    environ = os.environ if environ is None else environ
+    faults: list[str] = []
+    values: dict[str, Any] = {}
+    if file is None and environ.get(PREFIX + "CONFIG"):
+        file = Path(environ[PREFIX + "CONFIG"])
+    if file is None and default_file.exists():
+        file = default_file
+    if file is not None:
+        values.update(_checked(_read_file(file, faults), str(file), faults))
+    values.update(_checked(_read_environ(environ, faults), "environment", faults))
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    values.update(_checked(given, "command line", faults))
+    token = None
+    if values.get("token_file") is not None:
+        try:
+            token = read_secret_file(values["token_file"], "token_file")
+        except FabricError as error:
+            faults.append(str(error))
+    config = Config(**values)
+    faults.extend(_contradictions(config))
+    if faults:
+        raise ConfigError(faults)
+    return Loaded(config=config, token=token, file=file)
+
+
+def needs_restart(running: Config, wanted: Config) -> list[str]:
+    """Return the settings that differ and that only a restart can change."""
+    return [key for key, rule in RULES.items() if not rule.reload and getattr(running, key) != getattr(wanted, key)]
+
+
+def keep_unreloadable(running: Config, wanted: Config) -> Config:
+    """Return the wanted configuration with what only a restart can change as it is now."""
+    values = {key: getattr(wanted if item.metadata["reload"] else running, key) for key, item in RULES.items()}
+    return Config(**values)
+
+
+def _read_file(file: Path, faults: list[str]) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_FILE_MAX_BYTES + 1)
+        if len(data) > _FILE_MAX_BYTES:
+            faults.append(f"{file}: more than {_FILE_MAX_BYTES} bytes")
+            return {}
+        return tomllib.loads(data.decode("utf-8"))
+    except OSError as error:
+        faults.append(f"cannot read {file}: {error.strerror or error}")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        faults.append(f"{file}: not TOML: {error}")
+    return {}
+
+
+def _read_environ(environ: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
+    """Return the settings in the environment, as TOML's values."""
+    found: dict[str, Any] = {}
+    for variable, text in sorted(environ.items()):
+        key = variable.removeprefix(PREFIX).lower()
+        if not variable.startswith(PREFIX) or variable in _CLIENT_VARIABLES:
+            continue
+        if key not in RULES:
+            near = settings.nearest(key, RULES, cutoff=_NEAR)
+            if near:
+                faults.append(f"environment: {variable} is no setting{near}")
+            continue
+        if key == "port" and text.startswith("tcp://"):
+            continue  # Kubernetes sets it so for a service that is called fabricd
+        try:
+            found[key] = RULES[key].kind.parse(text)
+        except ValueError:
+            found[key] = text  # the check says what it should be
+    return found
+
+
+#: Read by clients and by ``load`` itself.
+_CLIENT_VARIABLES = frozenset(PREFIX + name for name in ("CONFIG", "URL", "GROUP_SECRET", "GROUP_SECRET_FILE"))
+
+
+def _checked(layer: Mapping[str, Any], source: str, faults: list[str]) -> dict[str, Any]:
+    """Return the settings of a layer that are right; add a sentence to ``faults`` for each that is not."""
+    values = {}
+    for key, value in layer.items():
+        if key not in RULES:
+            near = settings.nearest(key, RULES)
+            faults.append(f"{source}: {key} is no setting{near or '; see fabricd check-config --help'}")
+            continue
+        try:
+            values[key] = RULES[key].kind.check(value)
+        except InputError as error:
+            faults.append(f"{source}: {key}: {error.message}")
+    return values
+
+
+def _contradictions(config: Config) -> list[str]:
+    faults = []
+    if config.beyond_loopback and config.token_file is None:
+        faults.append(
+            f"host {config.host} is beyond loopback, and no token guards it: set token_file (--token-file), "
+            "or host to 127.0.0.1"
+        )
+    return faults

@@ -1,0 +1,96 @@
+"""What the daemon counts about itself, for Prometheus. Each daemon has a registry of its own."""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fabricd import __version__
+from fabricd.cluster.nodes import NodeMap
+from fabricd.model.cluster import NodeState
+
+_METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS", "PATCH"})
+
+
+class Metrics:
+    """Counters of one daemon."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        Gauge("fabricd_build_info", "Version of the daemon.", ["version"], registry=self.registry).labels(
+            __version__
+        ).set(1)
+        self._requests = Counter(
+            "fabricd_http_requests",
+            "Requests answered, by route and status; status 0: the client left before an answer.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self._durations = Histogram(
+            "fabricd_http_first_byte_seconds",
+            "Time until an answer began, without long polls.",
+            ["route"],
+            buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
+            registry=self.registry,
+        )
+        self.peer_polls = Counter(
+            "fabricd_peer_polls", "Questions to peers, by outcome.", ["outcome"], registry=self.registry
+        )
+        self.reloads = Counter("fabricd_reloads", "Reloads of the configuration.", ["outcome"], registry=self.registry)
+
+    def count_request(self, scope: MutableMapping[str, Any], status: int, took: float | None) -> None:
+        """Count one answered request; paths that are no route share one label, so that nobody can make new ones."""
+        route = getattr(scope.get("route"), "path", "none")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._requests.labels(method, route, str(status)).inc()
+        if took is not None and b"wait=" not in scope.get("query_string", b""):
+            self._durations.labels(route).observe(took)
+
+    def watch(self, collector: Collector) -> None:
+        """Add a source of figures that is read with each scrape."""
+        self.registry.register(collector)
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class NodeCollector(Collector):
+    """Figures of the node map, read with each scrape."""
+
+    def __init__(self, nodes: NodeMap) -> None:
+        self._nodes = nodes
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield outcome and duration of each probe, generation and age of the snapshot, peers by state."""
+        if not self._nodes.ready:
+            return
+        local = self._nodes.local
+        outcome = GaugeMetricFamily(
+            "fabricd_probe_outcome", "1 for the outcome of each probe's latest run.", labels=["probe", "outcome"]
+        )
+        duration = GaugeMetricFamily(
+            "fabricd_probe_duration_seconds", "Duration of each probe's latest run.", labels=["probe"]
+        )
+        for report in local.probes:
+            outcome.add_metric([report.name, report.outcome.value], 1)
+            duration.add_metric([report.name], report.duration_seconds)
+        yield outcome
+        yield duration
+        status = self._nodes.status(summary=True)
+        yield _gauge("fabricd_snapshot_generation", "Changes of this node's facts since start.", local.generation)
+        yield _gauge(
+            "fabricd_snapshot_age_seconds", "Since this node was last probed.", status.nodes[0].age_seconds or 0
+        )
+        yield _gauge("fabricd_node_conflicts", "Nodes that cannot be told apart.", len(status.conflicts))
+        peers = GaugeMetricFamily("fabricd_peers", "Peers by state.", labels=["state"])
+        for state in NodeState:
+            peers.add_metric([state.value], sum(node.state is state for node in status.nodes[1:]))
+        yield peers
+
+
+def _gauge(name: str, told: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, told, value=value)

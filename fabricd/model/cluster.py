@@ -1,0 +1,43 @@
+"""What a daemon knows of the nodes around it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fabricd.model.snapshot import Snapshot
+
+
+class NodeState(StrEnum):
+    """How fresh a daemon's knowledge of a node is."""
+
+    OK = "ok"  #: this node, or a peer that answered lately
+    STALE = "stale"  #: the latest try failed; the snapshot is the last good one
+    GONE = "gone"  #: no answer for long; its ports are no candidates any more
+    UNKNOWN = "unknown"  #: never answered since this daemon started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """A node as one daemon knows it."""
+
+    node_id: str  #: "" for a peer that never answered
+    name: str  #: "" for a peer that never answered
+    state: NodeState
+    this_node: bool = False  #: the node of the daemon that answers
+    url: str = ""  #: where its daemon is asked; "" for this node
+    #: Seconds since the last good answer, on the answering daemon's monotonic clock; None: never.
+    age_seconds: float | None = None
+    reason: str = ""  #: why not ok
+    generation: int = 0
+    content_hash: str = ""
+    snapshot: Snapshot | None = None  #: None when a summary was asked for, or never seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """All nodes that a daemon knows, this one first."""
+
+    instance: str  #: random, new with each start of the answering daemon
+    generation: int  #: counts changes of this answer; ages do not count
+    nodes: tuple[NodeStatus, ...]
+    #: Nodes that cannot be told apart: one node_id twice, or one name for two nodes; one sentence each.
+    conflicts: tuple[str, ...] = ()

@@ -1,0 +1,180 @@
+"""What one setting may be: from TOML's values, and from the text of environment and command line."""
+
+import difflib
+import ipaddress
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from fabricd.errors import InputError
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+#: sun_path holds 108 bytes with the final zero (unix(7)).
+_SOCKET_PATH_MAX_BYTES = 107
+_MAX_PEERS = 64  # beyond that, each node asking each other is the wrong shape
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value.
+
+    Attributes:
+        check: takes a value of TOML's types and returns the setting's; raises InputError saying what is expected.
+        parse: makes a value of TOML's types of a text; raises ValueError.
+    """
+
+    check: Callable[[Any], Any]
+    parse: Callable[[str], Any] = str
+
+
+def integer(lowest: int, highest: int) -> Kind:
+    """Return the kind of whole numbers between two bounds, both included."""
+
+    def check(value: Any) -> int:
+        if type(value) is not int or not lowest <= value <= highest:
+            raise _expected(value, f"a whole number from {lowest} to {highest}")
+        return value
+
+    return Kind(check, int)
+
+
+def seconds(lowest: float, highest: float) -> Kind:
+    """Return the kind of durations between two bounds, both included."""
+
+    def check(value: Any) -> float:
+        if type(value) not in (int, float) or not math.isfinite(value) or not lowest <= value <= highest:
+            raise _expected(value, f"seconds from {lowest:g} to {highest:g}")
+        return float(value)
+
+    return Kind(check, float)
+
+
+def choice(*values: str) -> Kind:
+    """Return the kind that is one of several words."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in values:
+            raise _expected(value, f"one of {', '.join(values)}{nearest(value, values)}")
+        return value
+
+    return Kind(check)
+
+
+def name() -> Kind:
+    """Return the kind of node names and ids; "" is none."""
+
+    def check(value: Any) -> str | None:
+        if not isinstance(value, str) or (value and not _NAME.fullmatch(value)):
+            raise _expected(value, "at most 128 letters, digits and ._- between letters or digits")
+        return value or None
+
+    return Kind(check)
+
+
+def address() -> Kind:
+    """Return the kind of addresses to listen at."""
+
+    def check(value: Any) -> str:
+        try:
+            return "127.0.0.1" if value == "localhost" else str(ipaddress.ip_address(_text(value)))
+        except ValueError:
+            raise _expected(value, "an IP address such as 127.0.0.1, 0.0.0.0 or ::, or localhost") from None
+
+    return Kind(check)
+
+
+def path(*, socket: bool = False) -> Kind:
+    """Return the kind of absolute paths; "" is none."""
+
+    def check(value: Any) -> Path | None:
+        if value == "":
+            return None
+        text = str(value) if isinstance(value, Path) else value
+        if not isinstance(text, str) or not text.startswith("/") or "\0" in text:
+            raise _expected(value, "an absolute path")
+        if socket and len(text.encode(errors="surrogateescape")) > _SOCKET_PATH_MAX_BYTES:
+            raise _expected(value, f"a path of at most {_SOCKET_PATH_MAX_BYTES} bytes, for that is what a socket has")
+        return Path(text)
+
+    return Kind(check)
+
+
+def peer_urls() -> Kind:
+    """Return the kind of lists of peers' URLs."""
+
+    def check(value: Any) -> tuple[str, ...]:
+        urls = tuple(_url(item) for item in _list(value))
+        if len(urls) > _MAX_PEERS:
+            raise InputError(f"{len(urls)} peers are more than {_MAX_PEERS}")
+        twice = sorted({url for url in urls if urls.count(url) > 1})
+        if twice:
+            raise InputError(f"listed twice: {', '.join(twice)}")
+        return urls
+
+    return Kind(check, _split)
+
+
+def host_names() -> Kind:
+    """Return the kind of lists of host names."""
+
+    def check(value: Any) -> tuple[str, ...]:
+        names = tuple(_list(value))
+        for item in names:
+            if not isinstance(item, str) or not _HOST.fullmatch(item):
+                raise _expected(item, "a host name without port")
+        return tuple(item.lower() for item in names)
+
+    return Kind(check, _split)
+
+
+def nearest(word: Any, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return ``"; did you mean ...?"`` when a known word is near, else ``""``."""
+    near = difflib.get_close_matches(str(word)[:80], list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _expected(value: Any, what: str) -> InputError:
+    return InputError(f"{_shown(value)} is not {what}")
+
+
+def _shown(value: Any) -> str:
+    shown = repr(str(value) if isinstance(value, Path) else value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")  # ip_address takes numbers too
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise _expected(value, "a list")
+    return list(value)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _url(value: Any) -> str:
+    what = "a peer's URL, e.g. http://10.0.0.2:7470"
+    if not isinstance(value, str):
+        raise _expected(value, what)
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError:
+        raise _expected(value, what) from None
+    if parts.username or parts.password:
+        raise InputError("a peer's URL holds a password; use token_file")
+    fine = parts.scheme in ("http", "https") and parts.hostname and value.isascii() and value.isprintable()
+    if not fine or parts.path not in ("", "/") or parts.query or parts.fragment or " " in value or port == 0:
+        raise _expected(value, what)
+    return value.rstrip("/").lower()
