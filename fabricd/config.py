@@ -153,8 +153,7 @@ def needs_restart(running: Config, wanted: Config) -> list[str]:
 
 def keep_unreloadable(running: Config, wanted: Config) -> Config:
     """Return the wanted configuration with what only a restart can change as it is now."""
-    values = {key: getattr(wanted if item.metadata["reload"] else running, key) for key, item in RULES.items()}
-    return Config(**values)
+    return replace(wanted, **{key: getattr(running, key) for key, rule in RULES.items() if not rule.reload})
 
 
 def _read_file(file: Path, faults: list[str]) -> dict[str, Any]:
