@@ -1,0 +1,100 @@
+"""Checks of arrays before anything is sent: a wrong array is an error here, not a hang or garbage at the peers."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabricd.errors import InputError
+
+Array = NDArray[Any]
+
+
+def as_input(array: object, what: str = "array") -> Array:
+    """Return an array to read from: contiguous, in C order. A strided one is copied.
+
+    Raises:
+        InputError: not a NumPy array or scalar, or one that holds Python objects.
+    """
+    if isinstance(array, np.generic):
+        array = np.asarray(array)
+    if not isinstance(array, np.ndarray):
+        raise InputError(
+            f"{what} is a {type(array).__name__}, not a NumPy array", hint="convert it with numpy.asarray(...)"
+        )
+    if array.dtype.hasobject:
+        raise InputError(f"{what} holds Python objects (dtype {array.dtype}), which only its own process can read")
+    # ascontiguousarray would make a 0-d array 1-d.
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def as_output(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]", what: str = "out") -> Array:
+    """Return an array to write to, of exactly this shape and dtype.
+
+    Raises:
+        InputError: another shape or dtype, not contiguous, read-only, or no NumPy array.
+    """
+    array = check_writable(out, what)
+    if array.shape != shape or array.dtype != dtype:
+        raise InputError(
+            f"{what} is {describe(array.shape, array.dtype)}, but the result is {describe(shape, dtype)}",
+            hint=f"pass {what}=numpy.empty({shape}, {str(dtype)!r}), or leave it out",
+        )
+    return array
+
+
+def check_writable(out: object, what: str) -> Array:
+    """Return ``out`` when data can be received into it as it lies.
+
+    Raises:
+        InputError: not contiguous, read-only, holds Python objects, or no NumPy array.
+    """
+    if not isinstance(out, np.ndarray):
+        raise InputError(f"{what} is a {type(out).__name__}, not a NumPy array")
+    if not out.flags.c_contiguous:
+        raise InputError(
+            f"{what} is not contiguous (shape {out.shape}, strides {out.strides})",
+            hint="receive into a contiguous array and assign it: view[...] = result",
+        )
+    if not out.flags.writeable:
+        raise InputError(f"{what} is read-only", hint="pass a writable array")
+    if out.dtype.hasobject:
+        raise InputError(f"{what} holds Python objects (dtype {out.dtype}), which only their own process can read")
+    return out
+
+
+def as_result(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
+    """Return the array that takes the result: ``out`` when given, else a new one.
+
+    Raises:
+        InputError: an ``out`` that cannot take it.
+    """
+    return np.empty(shape, dtype) if out is None else as_output(out, shape, dtype)
+
+
+def check_leading_axis(array: Array, size: int, operation: str) -> None:
+    """Refuse an array whose first axis does not count the ranks.
+
+    Raises:
+        InputError: says the shape it should have.
+    """
+    if array.ndim == 0 or array.shape[0] != size:
+        raise InputError(
+            f"{operation} takes an array whose first axis counts the {size} ranks, not shape {array.shape}",
+            hint=f"array.reshape({size}, -1) makes one when the number of elements is a multiple of {size}",
+        )
+
+
+def same_memory(one: Array, other: Array) -> bool:
+    """Tell whether two contiguous arrays are exactly the same bytes."""
+    return bool(one.ctypes.data == other.ctypes.data and one.nbytes == other.nbytes and one.nbytes > 0)
+
+
+def overlap(one: Array, other: Array) -> bool:
+    """Tell whether two contiguous arrays share a byte."""
+    return bool(np.may_share_memory(one, other))
+
+
+def describe(shape: tuple[int, ...], dtype: "np.dtype[Any]") -> str:
+    """Return e.g. ``"float32 of shape (4, 3)"``."""
+    return f"{dtype} of shape {shape}"

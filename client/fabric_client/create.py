@@ -1,0 +1,173 @@
+"""``create_communicator``: from who-am-I to a communicator on the best path."""
+
+import atexit
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fabric_client.communicator import Communicator
+from fabric_client.connection import Connection
+from fabric_client.environment import Identity, identify, pmi_is_alive
+from fabric_client.locate import find_daemon, find_group_secret, find_token
+from fabric_client.membership import Membership
+from fabric_client.rendezvous import Member, Rendezvous, new_claim
+from fabric_client.runner import Runner
+from fabric_client.watch import GroupWatch
+from fabricd.errors import FabricError, InputError, UnavailableError
+from fabricd.localview import LocalView, collect
+from fabricd.locations import find_socket
+from fabricd.model.snapshot import Snapshot
+from fabricd.model.wire import JoinAnswer
+
+_LOCAL_QUESTION_SECONDS = 2.0
+
+
+def create_communicator(
+    group: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    url: str | None = None,
+    *,
+    timeout: float = 60.0,
+    operation_timeout: float | None = 1800.0,
+    secret: str | None = None,
+) -> Communicator:
+    """Join a group, let its daemon plan, and return a communicator on the planned path.
+
+    Every rank of the job calls it once; it returns when all have come. What is not given is taken from the
+    environment: rank and size as :mod:`fabric_client.environment` says, the daemon as :mod:`fabric_client.locate`
+    says, the secret from ``FABRICD_GROUP_SECRET_FILE`` or ``FABRICD_GROUP_SECRET``. Without a secret only processes
+    of one user on one host can form a group, over the daemon's Unix socket.
+
+    Under mpiexec or srun, when neither a daemon (``url``, ``FABRICD_URL``) nor a group (``group``,
+    ``FABRICD_GROUP``) is named and the launcher's PMI is alive and agrees about rank and size, its MPI is used as it
+    is, without plan and daemon.
+
+    Blocking; call it from one thread. Ctrl-C is heard. A rank that is lost meanwhile raises RankLostError here.
+
+    Args:
+        group: the job's name, the same on every rank and on no other job.
+        rank: this process's rank.
+        world_size: number of ranks.
+        url: the group's daemon: ``http://HOST:PORT``, ``https://...`` or ``unix:/path``.
+        timeout: seconds for all ranks to come, and as long again for MPI to start.
+        operation_timeout: default deadline of each operation in seconds; None waits for ever.
+        secret: the group's secret, the same on every rank.
+
+    Returns:
+        The communicator; use it as a context manager, or close it on every rank.
+
+    Raises:
+        InputError: no rank or size, or ones that cannot be; an address that is none.
+        UnavailableError: MPI is not installed; the hint is the line to run.
+        CommunicatorError: this process has a communicator already, or MPI runs here already.
+        UnreachableError: no daemon answers.
+        AccessError: token or secret missing or wrong.
+        GroupTimeoutError: ranks are missing; names them.
+        GroupConflictError: another process claims this rank, or another size.
+        GroupAbortedError, RankLostError: what became of the group meanwhile.
+        EngineError: the plan cannot work here, or MPI did not start.
+    """
+    if not timeout > 0:
+        raise InputError(f"timeout {timeout} is not a number of seconds above 0")
+    environ = dict(os.environ)
+    identity = identify(group, rank, world_size, environ=environ)
+    _check_installed()
+    if _launcher_serves(identity, url, environ):
+        return _on_launcher(identity, timeout, operation_timeout)
+    from fabric_client.engine.mpi_start import check_startable
+
+    check_startable()
+    address = find_daemon(url, environ=environ, all_local=identity.all_local)
+    secret = find_group_secret(secret, environ=environ)
+    member = Member(identity.group, identity.rank, identity.size, identity.incarnation, new_claim())
+    connection = Connection(address, token=find_token(environ), headers=member.headers(secret))
+    rendezvous = Rendezvous(connection, member)
+    view = _local_view(environ)
+    try:
+        answer = rendezvous.join(view, timeout=timeout)
+    except BaseException:
+        rendezvous.leave()
+        connection.close()
+        raise
+    return _start(rendezvous, answer, view, identity, timeout, operation_timeout)
+
+
+def _start(
+    rendezvous: Rendezvous,
+    answer: JoinAnswer,
+    view: LocalView,
+    identity: Identity,
+    timeout: float,
+    operation_timeout: float | None,
+) -> Communicator:
+    """Start MPI in a complete group."""
+    from fabric_client.engine.mpi_start import PlannedStart
+
+    watch = GroupWatch(rendezvous)
+    membership = Membership(rendezvous, watch, answer.plan)
+    watch.start(timeout=_LOCAL_QUESTION_SECONDS)
+    try:
+        start = PlannedStart(
+            answer,
+            view,
+            fence=lambda number, keys, seconds: rendezvous.fence(number, keys, timeout=seconds),
+            check=membership.failure,
+            on_abort=membership.abort,
+        )
+        engine = start.run(timeout=timeout, environ=os.environ)
+    except BaseException as error:
+        membership.abort(f"rank {identity.rank} could not start: {type(error).__name__}")
+        raise
+    runner = Runner(engine, membership, identity.group, operation_timeout)
+    atexit.register(runner.end_of_process)
+    return Communicator(runner, identity)
+
+
+def _check_installed() -> None:
+    import importlib.util
+
+    missing = [name for name in ("mpi4py", "numpy") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UnavailableError(
+            f"the MPI engine needs {' and '.join(missing)}, which this Python does not have",
+            hint="python3 -m pip install 'fabricd[mpi]'",
+        )
+
+
+def _launcher_serves(identity: Identity, url: str | None, environ: Mapping[str, str]) -> bool:
+    """Tell whether an MPI that is there already is this very group, and nobody asked for a daemon."""
+    if url is not None or environ.get("FABRICD_URL") or identity.group_asked:
+        return False
+    from fabric_client.engine.mpi_start import running_mpi
+
+    running = running_mpi()
+    if running is not None and running == (identity.rank, identity.size):
+        return True
+    claimed = (environ.get("PMI_RANK"), environ.get("PMI_SIZE"))
+    return running is None and claimed == (str(identity.rank), str(identity.size)) and pmi_is_alive(environ)
+
+
+def _on_launcher(identity: Identity, timeout: float, operation_timeout: float | None) -> Communicator:
+    from fabric_client.engine.mpi_start import on_running_mpi
+
+    engine = on_running_mpi(timeout=timeout)
+    runner = Runner(engine, None, identity.group, operation_timeout)
+    atexit.register(runner.end_of_process)
+    return Communicator(runner, identity)
+
+
+def _local_view(environ: Mapping[str, str]) -> LocalView:
+    """Return what this process sees, with the name that this host's own daemon has on the map."""
+    view = collect()
+    path = find_socket(environ)
+    if path is None:
+        return view
+    connection = Connection(find_daemon(f"unix:{path}"))
+    try:
+        snapshot = connection.get("/v1/node", Snapshot)
+    except FabricError:
+        return view  # the daemon that owns the group can still join view and map by addresses
+    finally:
+        connection.close()
+    return replace(view, node_id=snapshot.node.node_id)

@@ -1,0 +1,138 @@
+"""MPICH, loaded and started in this process without mpiexec.
+
+Facts of mpi4py 4.1 and MPICH 5.0 that shape this file:
+
+- ``mpi4py.MPI.Init`` holds the GIL, so no thread of this process could answer PMI meanwhile: ``MPI_Init_thread`` and
+  ``MPI_Finalize`` are called through ctypes, which releases it.
+- Both can block for ever when a peer dies in the middle. They run in a thread of their own, so that this thread can
+  raise, and Ctrl-C works.
+- On a fatal error MPICH prints it, tells PMI ``abort`` and calls ``exit`` by itself.
+"""
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import mpi4py
+
+from fabricd.errors import EngineError, FabricError, UnavailableError
+
+# Before the import of MPI: importing it must not start MPI, and its exit handler must not end it.
+mpi4py.rc.initialize = False
+mpi4py.rc.finalize = False
+
+try:
+    from mpi4py import MPI as MPI
+except (ImportError, RuntimeError) as error:
+    raise UnavailableError(
+        f"mpi4py finds no MPI library: {error}", hint="python3 -m pip install 'fabricd[mpi]'"
+    ) from error
+
+_POLL_SECONDS = 0.05
+_SEGMENT = "/dev/shm/mpich_shm_"  # noqa: S108 - MPICH's own name, in POSIX shared memory
+
+
+def library_version() -> str:
+    """Return MPICH's version, e.g. ``"MPICH 5.0.2"``.
+
+    Raises:
+        UnavailableError: the MPI library is another one, whose processes do not find each other by PMI-1.
+    """
+    lines = MPI.Get_library_version().strip("\0\n ").splitlines()
+    words = lines[0].replace(":", " ").split() if lines else []
+    if len(words) < 3 or words[:2] != ["MPICH", "Version"]:
+        raise UnavailableError(
+            f"mpi4py runs on {lines[0][:80] if lines else 'an unknown MPI library'}, not on MPICH",
+            hint="python3 -m pip install 'fabricd[mpi]' brings MPICH with UCX; remove other builds of mpi4py",
+        )
+    return f"MPICH {words[2]}"
+
+
+def initialize(check: Callable[[], FabricError | None], *, deadline: float, clock: Callable[[], float]) -> None:
+    """Start MPI's world model, with all threads allowed to call it.
+
+    Args:
+        check: asked while waiting; returns why this cannot end well any more.
+        deadline: on ``clock``; MPI that has not started by then is given up.
+        clock: seconds, monotonic.
+
+    Raises:
+        EngineError: MPI reported an error, or did not start in time.
+        FabricError: what ``check`` returned.
+    """
+    provided = ctypes.c_int()
+    code = _call(
+        lambda: int(_library().MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided))),
+        "MPI_Init_thread",
+        check,
+        deadline,
+        clock,
+    )
+    if code != MPI.SUCCESS:
+        raise EngineError(f"MPI_Init_thread failed with code {code}")
+    # mpi4py would have done this in its own start: errors come back as exceptions instead of ending the process.
+    for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
+    if provided.value < MPI.THREAD_MULTIPLE:
+        raise EngineError("this MPI library does not allow calls from several threads")
+
+
+def finalize(*, deadline: float, clock: Callable[[], float]) -> bool:
+    """End MPI; every rank must do it. Tell whether it ended in time."""
+    try:
+        code = _call(lambda: int(_library().MPI_Finalize()), "MPI_Finalize", lambda: None, deadline, clock)
+    except EngineError:
+        return False
+    return bool(code == MPI.SUCCESS)
+
+
+def unlink_segments() -> None:
+    """Unlink MPICH's shared memory files that this process has mapped, so that a killed group leaves none behind.
+
+    The memory lives on as long as a rank has it mapped. To be called when every rank of the host has.
+    """
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if _SEGMENT in line}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            Path(path.removesuffix(" (deleted)")).unlink()
+
+
+def _library() -> ctypes.CDLL:
+    """Return the MPI library that mpi4py has loaded."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            path = line.split(maxsplit=5)[-1].strip()
+            if os.path.basename(path).startswith("libmpi") and ".so" in path:  # noqa: PTH119 - a string, no file
+                return ctypes.CDLL(path)
+    raise UnavailableError("mpi4py has loaded no shared MPI library", hint="python3 -m pip install 'fabricd[mpi]'")
+
+
+def _call(
+    function: Callable[[], int],
+    name: str,
+    check: Callable[[], FabricError | None],
+    deadline: float,
+    clock: Callable[[], float],
+) -> int:
+    """Run a blocking MPI function in a thread and wait for it; leave the thread alone when it does not return."""
+    result: list[int] = []
+    done = threading.Event()
+
+    def run() -> None:
+        result.append(function())
+        done.set()
+
+    threading.Thread(target=run, name=f"fabricd-{name}", daemon=True).start()
+    while not done.wait(_POLL_SECONDS):
+        error = check()
+        if error is not None:
+            raise error
+        if clock() > deadline:
+            raise EngineError(
+                f"{name} did not return in time", hint="are all ranks alive and do they reach each other?"
+            )
+    return result[0]

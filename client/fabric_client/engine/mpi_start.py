@@ -1,0 +1,177 @@
+"""Starting the MPI engine: from a plan, without mpiexec; or on the MPI that mpiexec or the user's code started."""
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from fabric_client.engine import mpi_library
+from fabric_client.engine.base import Pending
+from fabric_client.engine.mpi import MpiEngine, MpiPending
+from fabric_client.engine.mpi_library import MPI
+from fabric_client.engine.settings import choose_settings, scrub_process_manager, variables_set
+from fabric_client.pmi import PmiServer, PmiSession
+from fabric_client.progress import wait_for
+from fabricd.errors import CommunicatorError, EngineError, FabricError
+from fabricd.localview import LocalView
+from fabricd.model.wire import JoinAnswer
+
+#: MPI_Finalize has one more fence, after which no rank talks to another; without a daemon nobody needs to wait for it.
+_LAST_FENCE_SECONDS = 5.0
+
+_once = threading.Lock()
+_used = False
+
+
+def check_startable() -> None:
+    """Refuse before anybody is made to wait.
+
+    Raises:
+        CommunicatorError: this process had a communicator, or its MPI was started by other code.
+        UnavailableError: no MPICH.
+    """
+    mpi_library.library_version()
+    if _used:
+        raise CommunicatorError(
+            "this process has, or had, a communicator: MPI starts once in a process and cannot start again",
+            hint="keep one communicator for the life of the process, or start a new process",
+        )
+    if MPI.Is_initialized():
+        raise CommunicatorError(
+            "MPI is already initialised in this process, by other code than this client",
+            hint="create the communicator before anything imports mpi4py.MPI, "
+            "or set mpi4py.rc.initialize = False before that import",
+        )
+
+
+def _claim_process() -> None:
+    global _used
+    with _once:
+        check_startable()
+        _used = True
+
+
+class PlannedStart:
+    """MPI from a plan: this process answers its own PMI, and the group's daemon carries the fences.
+
+    Args:
+        answer: what the daemon planned.
+        view: what this process sees.
+        fence: exchanges keys with the other ranks: round, new keys, seconds to wait.
+        check: why the group cannot go on, or None.
+        on_abort: told MPI's reason when it ends this process by itself.
+    """
+
+    def __init__(
+        self,
+        answer: JoinAnswer,
+        view: LocalView,
+        *,
+        fence: Callable[[int, Mapping[str, str], float], Mapping[str, str]],
+        check: Callable[[str], FabricError | None],
+        on_abort: Callable[[str], None],
+    ) -> None:
+        self._answer = answer
+        self._view = view
+        self._fence = fence
+        self._check = check
+        self._on_abort = on_abort
+        self._deadline = 0.0
+        self._closing = False
+        session = PmiSession(
+            size=answer.size,
+            kvsname=answer.kvsname,
+            process_mapping=answer.plan.process_mapping,
+            fence=self._shared_fence,
+        )
+        self._pmi = PmiServer(session, on_abort=self._mpi_aborts)
+
+    def run(self, *, timeout: float, environ: Mapping[str, str]) -> MpiEngine:
+        """Start MPI and return the engine.
+
+        Raises:
+            EngineError: settings that cannot work here, or MPI did not start.
+            FabricError: what became of the group meanwhile.
+        """
+        answer = self._answer
+        self._deadline = time.monotonic() + timeout
+        mine = next((part for part in answer.plan.ranks if part.rank == answer.rank), None)
+        if mine is None:
+            raise EngineError(f"the plan of group {answer.group!r} has no part for rank {answer.rank}")
+        chosen, notes = choose_settings(mine.settings, self._view, environ)
+        _claim_process()
+        stale = scrub_process_manager()
+        bootstrap = {"PMI_FD": str(self._pmi.fd), "PMI_RANK": str(answer.rank), "PMI_SIZE": str(answer.size)}
+        self._pmi.start()
+        with variables_set({**chosen, **bootstrap}):
+            mpi_library.initialize(self._failure, deadline=self._deadline, clock=time.monotonic)
+        os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
+        atexit.register(self._answer_finalize, os.getpid())
+        comm, control = _duplicate(self._complete), _duplicate(self._complete)
+        # Every rank of every host has mapped its host's segment by now: the duplication was collective.
+        mpi_library.unlink_segments()
+        lines = [f"{mpi_library.library_version()} over UCX, started by this client", *notes]
+        if stale:
+            lines.append("removed variables of an outer process manager: " + " ".join(sorted(stale)))
+        return MpiEngine(comm, control, owns_mpi=True, before_finalize=self._before_finalize, lines=tuple(lines))
+
+    def _answer_finalize(self, pid: int) -> None:
+        if os.getpid() == pid:  # a forked child has its own socket, see replace_after_fork
+            self._pmi.answer_finalize()
+
+    def _complete(self, pending: Pending) -> None:
+        left = max(1.0, self._deadline - time.monotonic())
+        wait_for(pending, self._failure, timeout=left, what="the start of MPI")
+
+    def _failure(self) -> FabricError | None:
+        return self._pmi.failure or self._check("the start of MPI")
+
+    def _shared_fence(self, number: int, keys: Mapping[str, str]) -> Mapping[str, str]:
+        if not self._closing:
+            return self._fence(number, keys, max(1.0, self._deadline - time.monotonic()))
+        try:
+            return self._fence(number, keys, min(_LAST_FENCE_SECONDS, max(0.5, self._deadline - time.monotonic())))
+        except FabricError:
+            return {}  # the daemon is away; all ranks have passed the barrier before, and nothing is in flight
+
+    def _before_finalize(self, deadline: float) -> None:
+        self._closing = True
+        self._deadline = deadline
+
+    def _mpi_aborts(self, code: int) -> None:
+        """MPICH printed why and is about to call exit: leave nothing behind, and tell the group."""
+        mpi_library.unlink_segments()
+        self._on_abort(f"MPI ended rank {self._answer.rank} with code {code}; its standard error says why")
+
+
+def running_mpi() -> tuple[int, int] | None:
+    """Return rank and size in the MPI that runs in this process already, or None."""
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        return None
+    return int(MPI.COMM_WORLD.Get_rank()), int(MPI.COMM_WORLD.Get_size())
+
+
+def on_running_mpi(*, timeout: float) -> MpiEngine:
+    """Return an engine on the MPI that another launcher's PMI, or the user's code, has started."""
+    started_here = not MPI.Is_initialized()
+    if started_here:
+        _claim_process()
+        mpi_library.initialize(lambda: None, deadline=time.monotonic() + timeout, clock=time.monotonic)
+    who = "started by this client over the launcher's PMI" if started_here else "started by the user's code"
+
+    def complete(pending: Pending) -> None:
+        wait_for(pending, lambda: None, timeout=timeout, what="MPI_Comm_idup")
+
+    comm, control = _duplicate(complete), _duplicate(complete)
+    return MpiEngine(
+        comm, control, owns_mpi=started_here, lines=(f"{mpi_library.library_version()}, {who}; no plan, no daemon",)
+    )
+
+
+def _duplicate(complete: Callable[[Pending], None]) -> "MPI.Intracomm":
+    """Return a communicator of our own: messages of other code on MPI.COMM_WORLD cannot be mistaken for ours."""
+    comm, request = MPI.COMM_WORLD.Idup()
+    complete(MpiPending(request))
+    comm.Set_errhandler(MPI.ERRORS_RETURN)
+    return comm

@@ -1,0 +1,64 @@
+"""``Communicator.explain()``: the plan in a few lines."""
+
+from fabric_client.environment import Identity
+from fabric_client.runner import Runner
+from fabricd.model.plan import GroupPlan, NetworkChoice
+from fabricd.units import format_bandwidth, format_latency
+
+_HOSTS_SHOWN = 8
+
+
+def explain_communicator(runner: Runner, identity: Identity) -> str:
+    """Return what was planned, why, and what is in force.
+
+    Args:
+        runner: of the communicator.
+        identity: who this rank is and where that was found.
+    """
+    engine, membership = runner.engine, runner.membership
+    lines = [
+        f"group {runner.group}: rank {engine.rank} of {engine.size} (from {identity.source}), engine {engine.name}"
+    ]
+    if membership is not None:
+        lines.append(f"rendezvous: {membership.describe()}")
+        lines.extend(_plan_lines(membership.plan))
+    lines.extend(engine.describe())
+    return "\n".join(lines)
+
+
+def _plan_lines(plan: GroupPlan) -> list[str]:
+    hosts: dict[int, list[int]] = {}
+    for part in plan.ranks:
+        hosts.setdefault(part.host_index, []).append(part.rank)
+    names = {part.host_index: part.node for part in plan.ranks}
+    shown = [f"{names[index]} has ranks {_ranges(ranks)}" for index, ranks in sorted(hosts.items())[:_HOSTS_SHOWN]]
+    more = f", and {len(hosts) - _HOSTS_SHOWN} more" if len(hosts) > _HOSTS_SHOWN else ""
+    lines = [f"hosts: {len(hosts)} ({'; '.join(shown)}{more})"]
+    lines.extend(_network_line(network) for network in sorted(plan.networks, key=lambda network: not network.chosen))
+    lines.extend(plan.because)
+    return lines
+
+
+def _network_line(network: NetworkChoice) -> str:
+    mark = "chosen " if network.chosen else "not    "
+    figures = (
+        f"{format_bandwidth(network.bandwidth_bytes_per_second)}, {format_latency(network.latency_seconds)}, "
+        f"{network.evidence}"
+    )
+    age = f" {network.age_seconds:.0f} s ago" if network.age_seconds is not None else ""
+    virtual = ", virtual" if network.virtual else ""
+    because = f": {network.reason}" if network.reason else ""
+    return f"{mark} {network.network} ({network.transport}{virtual}; {figures}{age}){because}"
+
+
+def _ranges(ranks: list[int]) -> str:
+    """Return e.g. ``"0-3,8"``."""
+    parts: list[str] = []
+    ordered = sorted(ranks)
+    start = 0
+    for index in range(1, len(ordered) + 1):
+        if index == len(ordered) or ordered[index] != ordered[index - 1] + 1:
+            first, last = ordered[start], ordered[index - 1]
+            parts.append(str(first) if first == last else f"{first}-{last}")
+            start = index
+    return ",".join(parts)

@@ -1,0 +1,117 @@
+"""Where the daemon is, and the secrets to show it: from arguments, else from the environment.
+
+A daemon is looked for in this order: the argument ``url``; ``FABRICD_URL``; the daemon on ``MASTER_ADDR``, unless the
+launcher says that every rank is on this host; this host's Unix socket; ``http://127.0.0.1:7470``.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fabricd.errors import InputError
+from fabricd.locations import DEFAULT_PORT, check_secret, find_socket, read_secret_file
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonAddress:
+    """A daemon's address."""
+
+    url: str  #: base of its HTTP interface
+    socket: str | None = None  #: path of its Unix socket, when that is the way
+    source: str = "argument"  #: what said so
+
+    def __str__(self) -> str:
+        return f"unix:{self.socket}" if self.socket else self.url
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this host for sure."""
+        return self.socket is not None or urlsplit(self.url).hostname in _LOOPBACK
+
+
+def find_daemon(
+    url: str | None = None, *, environ: Mapping[str, str] | None = None, all_local: bool = False
+) -> DaemonAddress:
+    """Return the daemon to ask.
+
+    Args:
+        url: ``http://HOST:PORT``, ``https://...`` or ``unix:/path``; None looks into the environment.
+        environ: the environment, by default this process's.
+        all_local: every rank of the job is on this host, so ``MASTER_ADDR`` says nothing new.
+
+    Raises:
+        InputError: an address that is none.
+    """
+    environ = os.environ if environ is None else environ
+    if url is not None:
+        return parse_address(url, source="argument")
+    if environ.get("FABRICD_URL"):
+        return parse_address(environ["FABRICD_URL"], source="FABRICD_URL")
+    master = environ.get("MASTER_ADDR", "")
+    if master and master not in _LOOPBACK and not all_local:
+        host = f"[{master}]" if ":" in master else master
+        return parse_address(f"http://{host}:{DEFAULT_PORT}", source="MASTER_ADDR")
+    path = find_socket(environ)
+    if path is not None:
+        return DaemonAddress(url="http://fabricd", socket=str(path), source="this host's Unix socket")
+    return DaemonAddress(url=f"http://127.0.0.1:{DEFAULT_PORT}", source="the default address")
+
+
+def parse_address(text: str, *, source: str = "argument") -> DaemonAddress:
+    """Return the address that a URL names.
+
+    Raises:
+        InputError: not ``http://``, ``https://`` or ``unix:/path``.
+    """
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:").removeprefix("//")
+        if not path.startswith("/"):
+            raise InputError(f"not an absolute path: {text[:80]!r} (from {source})", hint="expected unix:/path/to.sock")
+        return DaemonAddress(url="http://fabricd", socket=path, source=source)
+    try:
+        parts = urlsplit(text)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
+        port = parts.port
+    except ValueError:
+        fine, port = False, None
+    if not fine:
+        raise InputError(
+            f"not a daemon's address: {text[:80]!r} (from {source})",
+            hint=f"expected http://HOST:{DEFAULT_PORT}, https://HOST or unix:/path/to.sock",
+        )
+    base = text.rstrip("/")
+    if port is None and parts.scheme == "http" and parts.path in ("", "/"):
+        base = f"{base}:{DEFAULT_PORT}"
+    return DaemonAddress(url=base, source=source)
+
+
+def find_token(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the bearer token in the file that ``FABRICD_TOKEN_FILE`` names, or None.
+
+    Raises:
+        AccessError: the file cannot be read, or others could.
+    """
+    environ = os.environ if environ is None else environ
+    path = environ.get("FABRICD_TOKEN_FILE")
+    return read_secret_file(Path(path), "FABRICD_TOKEN_FILE") if path else None
+
+
+def find_group_secret(secret: str | None = None, *, environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the group's secret: the argument, ``FABRICD_GROUP_SECRET_FILE``, ``FABRICD_GROUP_SECRET``, or None.
+
+    Raises:
+        AccessError: the file cannot be read, or others could.
+        InputError: a secret that no header can carry.
+    """
+    environ = os.environ if environ is None else environ
+    if secret is not None:
+        return check_secret(secret, "argument secret")
+    path = environ.get("FABRICD_GROUP_SECRET_FILE")
+    if path:
+        return read_secret_file(Path(path), "FABRICD_GROUP_SECRET_FILE")
+    value = environ.get("FABRICD_GROUP_SECRET")
+    return check_secret(value, "FABRICD_GROUP_SECRET") if value else None

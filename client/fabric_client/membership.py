@@ -1,0 +1,47 @@
+"""A rank's place in a running group: who is lost, and how to go."""
+
+from collections.abc import Callable
+
+from fabric_client.rendezvous import Rendezvous
+from fabric_client.watch import GroupWatch
+from fabricd.errors import FabricError
+from fabricd.model.plan import GroupPlan
+
+
+class Membership:
+    """Joins what a communicator needs of its group. One a process and group.
+
+    Args:
+        rendezvous: the group's daemon.
+        watch: the other ranks' fate; already started.
+        plan: what the daemon planned.
+    """
+
+    def __init__(self, rendezvous: Rendezvous, watch: GroupWatch, plan: GroupPlan) -> None:
+        self.plan = plan
+        self.watch = watch
+        self._rendezvous = rendezvous
+
+    def failure(self, during: str) -> FabricError | None:
+        """Return why ``during`` cannot end well any more, or None. Cheap while all is well."""
+        return self.watch.failure(during) if self.watch.alert else None
+
+    def leave(self) -> None:
+        """Go in peace."""
+        self._go(self._rendezvous.leave)
+
+    def abort(self, reason: str) -> None:
+        """End the group for everybody."""
+        self._go(lambda: self._rendezvous.abort(reason))
+
+    def _go(self, say: Callable[[], bool]) -> None:
+        """Say it before the stream ends: a stream that ends without a word is a lost rank."""
+        self.watch.ignore()
+        say()
+        self.watch.stop()
+        self._rendezvous.connection.close()
+
+    def describe(self) -> str:
+        """Return where the group lives and whether lost ranks are noticed."""
+        state = "watched" if self.watch.watched else "not watched any more: the daemon does not know it"
+        return f"{state}, daemon at {self._rendezvous.connection.address}"

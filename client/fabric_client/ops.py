@@ -1,0 +1,66 @@
+"""Reduction operators."""
+
+from enum import StrEnum
+
+from fabricd.errors import InputError
+
+
+class ReduceOp(StrEnum):
+    """How ``all_reduce``, ``reduce_scatter`` and ``reduce`` combine the ranks' elements."""
+
+    SUM = "sum"
+    PRODUCT = "product"
+    MIN = "min"
+    MAX = "max"
+    AVERAGE = "average"  #: sum divided by the number of ranks; floats and complex only
+    LOGICAL_AND = "logical_and"
+    LOGICAL_OR = "logical_or"
+    LOGICAL_XOR = "logical_xor"
+    BITWISE_AND = "bitwise_and"
+    BITWISE_OR = "bitwise_or"
+    BITWISE_XOR = "bitwise_xor"
+
+
+#: Kinds of dtypes (``numpy.dtype.kind``) that each operator has a meaning for.
+_KINDS: dict[ReduceOp, str] = {
+    ReduceOp.SUM: "iufc",
+    ReduceOp.PRODUCT: "iufc",
+    ReduceOp.MIN: "biuf",
+    ReduceOp.MAX: "biuf",
+    ReduceOp.AVERAGE: "fc",
+    ReduceOp.LOGICAL_AND: "biu",
+    ReduceOp.LOGICAL_OR: "biu",
+    ReduceOp.LOGICAL_XOR: "biu",
+    ReduceOp.BITWISE_AND: "biu",
+    ReduceOp.BITWISE_OR: "biu",
+    ReduceOp.BITWISE_XOR: "biu",
+}
+_KIND_NAMES = {"b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats", "c": "complex"}
+
+
+def parse_op(op: str | ReduceOp) -> ReduceOp:
+    """Return the operator of that name.
+
+    Raises:
+        InputError: there is none; lists those there are.
+    """
+    try:
+        return ReduceOp(op)
+    except ValueError:
+        raise InputError(f"no operator called {op!r}", hint="valid: " + ", ".join(ReduceOp)) from None
+
+
+def check_op_for_kind(op: ReduceOp, kind: str, dtype: str) -> None:
+    """Refuse an operator that has no meaning for a dtype.
+
+    Args:
+        op: the operator.
+        kind: ``numpy.dtype.kind``.
+        dtype: the dtype's name, for the message.
+
+    Raises:
+        InputError: says which kinds the operator takes.
+    """
+    if kind not in _KINDS[op]:
+        valid = ", ".join(_KIND_NAMES[letter] for letter in _KINDS[op])
+        raise InputError(f"{op} of {dtype} has no meaning", hint=f"{op} takes {valid}; convert with array.astype(...)")

@@ -1,0 +1,57 @@
+"""Waiting for an operation: spin first, back off later, and look up for lost ranks, deadlines and Ctrl-C."""
+
+import os
+import time
+from collections.abc import Callable
+
+from fabric_client.engine.base import Pending
+from fabricd.errors import FabricError, OperationTimeoutError
+
+#: Tests before anything else is looked at: a small message is over by then.
+_SPINS = 64
+#: MPI moves data only inside a test, so a loop that sleeps slows a transfer down (by a third at 16 MiB). Nobody
+#: transfers for longer than this at a worthwhile rate: a longer wait is for a peer that computes.
+_SPIN_SECONDS = 1.0
+_SLOWEST_BYTES_PER_SECOND = 100e6
+_NAP_SECONDS = 0.0002
+
+
+def wait_for(
+    pending: Pending,
+    failure: Callable[[], FabricError | None],
+    *,
+    timeout: float | None,
+    what: str,
+    transfer_bytes: int = 0,
+) -> None:
+    """Return when ``pending`` has ended. Python's signal handlers run meanwhile.
+
+    Args:
+        pending: the operation.
+        failure: cheap; why it cannot end well any more, or None.
+        timeout: seconds after which to give up; None: never.
+        what: for the error.
+        transfer_bytes: how much this rank moves.
+
+    Raises:
+        OperationTimeoutError: ``timeout`` passed.
+        FabricError: what ``failure`` returned.
+        EngineError: the operation failed.
+    """
+    test = pending.test
+    for _ in range(_SPINS):
+        if test():
+            return
+    started = time.monotonic()
+    nap_after = started + _SPIN_SECONDS + transfer_bytes / _SLOWEST_BYTES_PER_SECOND
+    while not test():
+        error = failure()
+        if error is not None:
+            raise error
+        now = time.monotonic()
+        if timeout is not None and now - started > timeout:
+            raise OperationTimeoutError(f"{what} did not end within {timeout:g} s")
+        if now < nap_after:
+            os.sched_yield()  # a peer may need this very core
+        else:
+            time.sleep(_NAP_SECONDS)

@@ -1,0 +1,186 @@
+"""Runs the operations of one communicator: one after another, with deadlines, until something breaks it."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fabric_client.engine.base import Engine, Pending
+from fabric_client.membership import Membership
+from fabric_client.progress import wait_for
+from fabricd.errors import CommunicatorError, EngineError, FabricError, GroupError, InputError, RankLostError
+
+#: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
+_VERDICT_SECONDS = 3.0
+#: How long a rank that ends without close() waits for the others to end, too.
+_EXIT_SECONDS = 2.0
+#: All ranks have said farewell when the engine is ended: what is left takes milliseconds.
+_SHUTDOWN_SECONDS = 10.0
+
+
+class Runner:
+    """What all operations share. The first failure breaks it for good, because its peers are out of step.
+
+    Args:
+        engine: moves the data.
+        membership: the group, or None where a launcher looks after the ranks.
+        group: name, for errors.
+        timeout: default seconds for an operation; None is without limit.
+    """
+
+    def __init__(self, engine: Engine, membership: Membership | None, group: str, timeout: float | None) -> None:
+        self.engine = engine
+        self.membership = membership
+        self.group = group
+        self.timeout = timeout
+        self.closed = False
+        self._pid = os.getpid()
+        self._broken: BaseException | None = None
+        #: What was pending when it broke: MPI may still write there.
+        self._orphans: list[object] = []
+        self._collectives = threading.Lock()
+
+    def collective(self, what: str, start: Callable[[], Pending], timeout: float | None, *keep: Any) -> None:
+        """Run a collective; those of one communicator run one at a time, also from several threads."""
+        with self._collectives:
+            self.run(what, start, timeout, *keep)
+
+    def run(self, what: str, start: Callable[[], Pending], timeout: float | None, *keep: Any) -> None:
+        """Start an operation and wait for its end.
+
+        Args:
+            what: its name, for errors.
+            start: starts it.
+            timeout: seconds; None takes the communicator's.
+            keep: the arrays, which must outlive an operation that failed.
+        """
+        self.check_usable(what)
+        pending: Pending | None = None
+        try:
+            pending = start()
+            wait_for(
+                pending,
+                lambda: self._failure(what),
+                timeout=self.timeout if timeout is None else timeout,
+                what=what,
+                transfer_bytes=sum(array.nbytes for array in keep if array is not None),
+            )
+        except InputError:
+            raise  # noticed before anything was sent, or after all was received: nobody is out of step
+        except BaseException as error:
+            self._orphans.append((pending, keep))
+            verdict = self._break(error, what)
+            if verdict is error:
+                raise
+            raise verdict from error
+
+    def check_usable(self, what: str) -> None:
+        """Refuse to start anything on a communicator that is closed, broken or another process's.
+
+        Raises:
+            CommunicatorError: says which.
+        """
+        if self.closed:
+            raise CommunicatorError(f"{what}: the communicator of group {self.group!r} is closed")
+        if self._broken is not None:
+            raise CommunicatorError(
+                f"{what}: the communicator of group {self.group!r} is broken since {_short(self._broken)}",
+                hint="restart the job or form a new group",
+            )
+        if os.getpid() != self._pid:
+            raise CommunicatorError(
+                f"{what}: this process is a fork of rank {self.engine.rank}, and MPI does not survive a fork",
+                hint="use the communicator in the process that created it, or start workers by spawn",
+            )
+
+    def close(self, timeout: float | None) -> None:
+        """End in order with the other ranks. Safe to repeat."""
+        if self.closed or os.getpid() != self._pid:
+            return
+        if self._broken is None:
+            try:
+                self.collective("close", self.engine.farewell, timeout)
+            except RankLostError as error:
+                self.give_up(error)
+                if not error.details.get("left"):
+                    raise
+                return
+            except BaseException as error:
+                self.give_up(error)
+                raise
+            if not self._shut_down(_SHUTDOWN_SECONDS):
+                raise EngineError(f"the engine of group {self.group!r} did not end within {_SHUTDOWN_SECONDS:g} s")
+        else:
+            self.give_up(self._broken)
+
+    def abort(self, reason: str) -> None:
+        """End the group for all ranks at once."""
+        if self.closed or os.getpid() != self._pid:
+            return
+        self.closed = True
+        self.engine.abandon()
+        if self.membership is not None:
+            self.membership.abort(reason)
+
+    def end_of_process(self) -> None:
+        """Exit handler. A rank that fails tells the others; one that ends early gives them a moment."""
+        if self.closed or os.getpid() != self._pid:
+            return
+        failed_with = self._broken or getattr(sys, "last_value", None)
+        if failed_with is not None:
+            self.give_up(failed_with)
+            return
+        try:
+            wait_for(self.engine.farewell(), lambda: self._failure("exit"), timeout=_EXIT_SECONDS, what="exit")
+        except FabricError:
+            # The others go on without this rank; whether they need it is theirs to find out.
+            self.closed = True
+            self.engine.abandon()
+            if self.membership is not None:
+                self.membership.leave()
+        else:
+            self._shut_down(_EXIT_SECONDS)
+
+    def _shut_down(self, timeout: float) -> bool:
+        self.closed = True
+        ended = self.engine.shutdown(timeout=timeout)
+        if self.membership is not None:
+            self.membership.leave()
+        return ended
+
+    def _failure(self, what: str) -> FabricError | None:
+        return None if self.membership is None else self.membership.failure(what)
+
+    def _break(self, error: BaseException, what: str) -> BaseException:
+        """Mark as broken; return the error to raise: that a rank is lost says more than what MPI saw of it."""
+        if isinstance(error, EngineError):
+            error = self._verdict(what) or error
+        self._broken = error
+        self.engine.abandon()
+        return error
+
+    def _verdict(self, what: str) -> FabricError | None:
+        deadline = time.monotonic() + (_VERDICT_SECONDS if self.membership is not None else 0.0)
+        verdict = self._failure(what)
+        while verdict is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+            verdict = self._failure(what)
+        return verdict
+
+    def give_up(self, error: BaseException) -> None:
+        """Go, because of ``error``; tell the others unless it is from the group that this rank knows."""
+        self.closed = True
+        self.engine.abandon()
+        if self.membership is None:
+            return
+        if isinstance(error, RankLostError | GroupError):
+            self.membership.leave()
+        else:
+            self.membership.abort(f"rank {self.engine.rank}: {_short(error)}")
+
+
+def _short(error: BaseException) -> str:
+    """Return what may be told to the other ranks: own errors in full, of others only the type."""
+    return error.message if isinstance(error, FabricError) else type(error).__name__

@@ -1,0 +1,165 @@
+"""What becomes of the other ranks: a thread that holds the group's event stream open.
+
+The open stream is also this rank's sign of life. While the daemon is away the job goes on: the thread connects again
+quietly. When the daemon does not know the group any more, the job goes on unwatched.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+import weakref
+
+import httpx
+
+from fabric_client.connection import TransientError
+from fabric_client.rendezvous import Rendezvous
+from fabricd.errors import FabricError, GroupAbortedError, GroupConflictError, GroupGoneError, ParseError, RankLostError
+from fabricd.model.codec import from_json
+from fabricd.model.wire import WatchEvent
+
+_LOG = logging.getLogger("fabric_client")
+
+#: The daemon sends something every 2 s; five beats missed is a dead connection.
+_SILENCE_SECONDS = 10.0
+#: A member may be away this long before it counts as lost, so the first tries are quick.
+_RECONNECT_FIRST_SECONDS, _RECONNECT_MAX_SECONDS = 0.05, 0.5
+#: What a rank sent before it left may still be on its way.
+_LEFT_GRACE_SECONDS = 1.0
+_STOP_SECONDS = 1.0
+_LINE_MAX = 1024 * 1024
+
+_live: "weakref.WeakSet[GroupWatch]" = weakref.WeakSet()
+
+
+class GroupWatch:
+    """Knows when ranks are lost.
+
+    Attributes:
+        alert: something happened that may concern a pending operation; cheap to read in a loop, from any thread.
+        watched: False once the daemon does not know the group any more.
+    """
+
+    def __init__(self, rendezvous: Rendezvous) -> None:
+        self.alert = False
+        self.watched = True
+        self._rendezvous = rendezvous
+        self._group = rendezvous.member.group
+        self._error: FabricError | None = None
+        self._left: set[int] = set()
+        self._left_at = 0.0
+        self._stopped = False
+        self._socket: socket.socket | None = None
+        self._connected = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fabricd-watch", daemon=True)
+        _live.add(self)
+
+    def start(self, *, timeout: float) -> None:
+        """Begin to watch; returns when the daemon sees this rank, or after ``timeout`` seconds."""
+        self._thread.start()
+        self._connected.wait(timeout)
+
+    def failure(self, during: str) -> FabricError | None:
+        """Return why ``during`` cannot end well any more, or None."""
+        if self._error is not None:
+            if isinstance(self._error, RankLostError):
+                return RankLostError(self._group, self._error.ranks, during=during)
+            return self._error
+        if self._left and time.monotonic() - self._left_at > _LEFT_GRACE_SECONDS:
+            error = RankLostError(self._group, sorted(self._left), during=f"{during}: it left the group before")
+            error.details["left"] = True
+            return error
+        return None
+
+    def ignore(self) -> None:
+        """Take no notice of what comes from now on, and hold the stream open: this rank is about to go."""
+        self._stopped = True
+
+    def stop(self) -> None:
+        """Close the stream, which says to the daemon that this rank is gone."""
+        self._stopped = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread out of its read
+        self._thread.join(_STOP_SECONDS)
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: close the inherited descriptor, so that the stream ends with the parent."""
+        self._stopped = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._socket.detach())
+
+    def _run(self) -> None:
+        pause = _RECONNECT_FIRST_SECONDS
+        while not self._stopped and self._error is None:
+            try:
+                self._follow()
+                pause = _RECONNECT_FIRST_SECONDS
+            except TransientError:
+                pause = min(_RECONNECT_MAX_SECONDS, pause * 2)
+            except FabricError as error:
+                if not self._stopped:
+                    self._ended(error)
+                return
+            time.sleep(pause)
+
+    def _follow(self) -> None:
+        connection = self._rendezvous.connection
+        with connection.stream(self._rendezvous.watch_path, read_timeout=_SILENCE_SECONDS) as response:
+            self._socket = _socket_of(response)
+            self._connected.set()
+            buffer = b""
+            for chunk in response.iter_bytes():
+                *lines, buffer = (buffer + chunk).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        self._happened(from_json(line, WatchEvent, what="watch event"))
+                if len(buffer) > _LINE_MAX:
+                    raise ParseError(f"watch event longer than {_LINE_MAX} bytes")
+
+    def _happened(self, event: WatchEvent) -> None:
+        if event.kind == "lost":
+            self._fail(RankLostError(self._group, event.ranks))
+        elif event.kind == "left":
+            self._left.update(set(event.ranks) - {self._rendezvous.member.rank})
+            self._left_at = time.monotonic()
+            self.alert = self.alert or bool(self._left)
+        elif event.kind == "aborted":
+            self._fail(GroupAbortedError(f"group {self._group!r} was aborted: {event.reason or 'no reason given'}"))
+        elif event.kind == "fenced":
+            self._fail(
+                GroupConflictError(
+                    f"group {self._group!r} was taken over by a newer incarnation {event.reason}".strip()
+                )
+            )
+
+    def _ended(self, error: FabricError) -> None:
+        """Judge what the daemon answered instead of a stream."""
+        if isinstance(error, GroupGoneError | ParseError):
+            self.watched = False
+            self._connected.set()
+            _LOG.warning("group %r goes on unwatched, lost ranks will not be noticed: %s", self._group, error)
+        else:
+            self._fail(error)
+
+    def _fail(self, error: FabricError) -> None:
+        self._error = error
+        self._connected.set()
+        self.alert = True
+
+
+def _socket_of(response: httpx.Response) -> socket.socket | None:
+    stream = response.extensions.get("network_stream")
+    found = stream.get_extra_info("socket") if stream is not None else None
+    return found if isinstance(found, socket.socket) else None
+
+
+def _after_fork() -> None:
+    for watch in list(_live):
+        watch.forget_after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
