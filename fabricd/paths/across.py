@@ -1,16 +1,15 @@
 """Paths between nodes: to a port of the one, over a network that both are on, from a port of the other."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fabricd.graph import nominal
 from fabricd.graph.graph import Graph, LinkKind, Vertex, VertexKind
-from fabricd.graph.networks import NetworkMap, find_networks, measurement_between
+from fabricd.graph.networks import NetworkMap, measurement_between
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, Path, PathType, Rejected, Transport
-from fabricd.model.snapshot import Snapshot
 from fabricd.paths.describe import bottleneck, weakest
 from fabricd.paths.search import Hops, PathSearch
 
@@ -39,10 +38,16 @@ class _Pair:
 
 
 def candidates_across(
-    nodes: Mapping[str, Snapshot], start: End, goal: End, measurements: Sequence[Measurement]
+    found: NetworkMap, start: End, goal: End, measurements: Sequence[Measurement]
 ) -> tuple[list[Path], list[Rejected]]:
-    """Return the paths between two nodes over each network that they share, and what was ruled out."""
-    found = find_networks({end.node_id: nodes[end.node_id] for end in (start, goal)}, measurements)
+    """Return the paths between two nodes over each network that they share, and what was ruled out.
+
+    Args:
+        found: the networks of the two nodes, and of no other.
+        start: where the paths start.
+        goal: where they end, on another node.
+        measurements: what active probes found.
+    """
     search = {end.node_id: PathSearch(end.graph) for end in (start, goal)}
     rejected = list(_refused(found, start, goal))
     paths = []

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.graph import Vertex, VertexKind
+from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_ip import unusable
 from fabricd.graph.snapshot import graph_of
 from fabricd.model.measurement import Measurement
@@ -12,8 +13,9 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.paths.across import End, candidates_across
 from fabricd.paths.describe import describe
 from fabricd.paths.explain import explained
+from fabricd.paths.explain_classes import better_classes_between, better_classes_within
 from fabricd.paths.rank import ranked
-from fabricd.paths.search import PathSearch
+from fabricd.paths.search import MAX_CANDIDATES, PathSearch
 
 #: Longest name that is looked up: names come from the network, and are repeated in errors.
 MAX_NAME = 512
@@ -45,21 +47,27 @@ def find_paths(
         UnknownNameError: no such node, or no such device on it.
         InputError: a name that is too long, or a number of candidates out of bounds.
     """
+    if not 1 <= candidates <= MAX_CANDIDATES:
+        raise InputError(f"{candidates} candidates asked for", hint=f"between 1 and {MAX_CANDIDATES}")
     names = display_names(nodes)
     start, goal = _ends(nodes, names, (src, dst), local or next(iter(nodes), ""))
     rejected = [Rejected(name=end.vertex.name, reason=end.refused) for end in (start, goal) if end.refused]
     if rejected:
         return PathAnswer(src=start.vertex.name, dst=goal.vertex.name, rejected=tuple(dict.fromkeys(rejected)))
     if start.node_id == goal.node_id:
-        search = PathSearch(start.graph)
-        found = search.k_best(start.vertex.name, goal.vertex.name, candidates)
-        paths = [describe(start.graph, start.vertex.name, goal.vertex.name, hops) for hops in found]
+        found = PathSearch(start.graph).k_best(start.vertex.name, goal.vertex.name, candidates)
+        paths = ranked(describe(start.graph, start.vertex.name, goal.vertex.name, hops) for hops in found)
+        rejected = list(better_classes_within(start, goal, paths)) if explain else []
     else:
-        paths, rejected = candidates_across(nodes, start, goal, measurements)
+        networks = find_networks({end.node_id: nodes[end.node_id] for end in (start, goal)}, measurements)
+        across, rejected = candidates_across(networks, start, goal, measurements)
+        paths = ranked(across)
+        if explain:
+            rejected += better_classes_between(nodes, networks, start, goal, paths)
     return PathAnswer(
         src=start.vertex.name,
         dst=goal.vertex.name,
-        paths=explained(ranked(paths)[:candidates]),
+        paths=explained(paths[:candidates]),
         rejected=tuple(rejected),
     )
 
