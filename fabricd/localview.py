@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabricd.smallfile import printable, read_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInterface:
@@ -100,7 +102,7 @@ def collect(
     shm_device, shm_bytes = _shared_memory(dev_root / "shm")
     memlock, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return LocalView(
-        hostname=_printable(socket.gethostname()),
+        hostname=printable(socket.gethostname()),
         pid=os.getpid(),
         uid=os.getuid(),
         boot_id=_text(proc_root / "sys/kernel/random/boot_id"),
@@ -114,27 +116,21 @@ def collect(
         interfaces=_interfaces(),
         hcas=_hcas(sys_root, dev_root),
         gpu_uuids=_gpu_uuids(proc_root, dev_root),
-        nvidia_visible_devices=_printable(os.environ.get("NVIDIA_VISIBLE_DEVICES", "")),
+        nvidia_visible_devices=printable(os.environ.get("NVIDIA_VISIBLE_DEVICES", "")[:_MAX_TEXT]),
         versions=_versions(),
     )
 
 
-def _printable(text: str) -> str:
-    """Return text that can be encoded, whatever bytes the kernel or the environment gave."""
-    return text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
-
-
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(_MAX_TEXT).decode("utf-8", "backslashreplace").strip()
-    except OSError:
+        return printable(read_bytes(path)).strip()
+    except (OSError, ValueError):
         return ""
 
 
 def _names(directory: Path) -> list[str]:
     try:
-        return sorted(entry.name for entry in directory.iterdir())[:_MAX_DEVICES]
+        return sorted(printable(entry.name) for entry in directory.iterdir())[:_MAX_DEVICES]
     except OSError:
         return []
 
@@ -207,7 +203,7 @@ def _interfaces() -> tuple[ViewInterface, ...]:
             on_link.setdefault(index, []).append(f"{socket.inet_ntop(family, raw)}/{prefix}")
     return tuple(
         ViewInterface(
-            name=attributes.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "backslashreplace"),
+            name=printable(attributes.get(_IFLA_IFNAME, b"").rstrip(b"\0")),
             mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
             up=bool(flags & _IFF_UP),
             loopback=bool(flags & _IFF_LOOPBACK),

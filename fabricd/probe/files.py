@@ -3,12 +3,11 @@
 import errno
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-#: sysfs hands out at most one page a file; /proc's short files are no longer.
-SMALL_FILE_BYTES = 4096
+from fabricd.smallfile import SMALL_FILE_BYTES, printable, read_bytes
+
 _MAX_ENTRIES = 20_000
 _MAX_CPUS = 65_536
 _MAX_NOTES = 1000
@@ -24,32 +23,6 @@ _WHY = {
     errno.ENODEV: "device is gone",
     errno.ELOOP: "symbolic links in a circle",
 }
-
-
-def read_bytes(path: Path, limit: int = SMALL_FILE_BYTES) -> bytes:
-    """Return at most ``limit`` bytes of a regular file.
-
-    Raises:
-        OSError: as open and read raise it; EINVAL also for what is no regular file.
-    """
-    # A captured tree may hold anything: O_NONBLOCK keeps a pipe from blocking the probe.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        parts: list[bytes] = []
-        while limit > 0 and (part := os.read(descriptor, limit)):
-            parts.append(part)
-            limit -= len(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
-
-
-def printable(value: object) -> str:
-    """Return text that JSON can carry: names of files and interfaces may hold bytes that are no UTF-8."""
-    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value or "")
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:

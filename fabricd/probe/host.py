@@ -9,8 +9,9 @@ from pathlib import Path
 from fabricd.model.identity import NodeIdentity
 from fabricd.probe.base import ProbeContext, ProbeResult
 from fabricd.probe.cpuinfo import read_cpu
-from fabricd.probe.files import FieldReader, printable
+from fabricd.probe.files import FieldReader
 from fabricd.probe.virtualization import container_engine, hypervisor
+from fabricd.smallfile import printable
 
 # Machine-ids and DMI UUIDs that stand for "never set".
 # Source: machine-id(5); UUIDs that board vendors ship unset.

@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabricd.probe.files import FieldReader, printable
+from fabricd.probe.files import FieldReader
 from fabricd.probe.netlink_dump import DUPLEX, MAX_LINKS, SPEED_UNKNOWN, LinkFacts, NetlinkDump, SpeedFacts
+from fabricd.smallfile import printable
 
 _PCI_ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 _DEVTYPE = re.compile(r"^DEVTYPE=(vlan|macvlan|vxlan|gre|geneve|wireguard|bond|bridge)$", re.MULTILINE)

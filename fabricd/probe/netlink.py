@@ -8,9 +8,10 @@ from fabricd.errors import ParseError
 from fabricd.model.codec import from_json
 from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult
-from fabricd.probe.files import FieldReader, read_bytes
+from fabricd.probe.files import FieldReader
 from fabricd.probe.net_sysfs import Hardware, dump_sysfs, is_same_interface, rdma_devices, read_hardware
 from fabricd.probe.netlink_dump import LinkFacts, NetlinkDump, SpeedFacts, dump_kernel
+from fabricd.smallfile import read_bytes
 
 _MAX_RECORDED_BYTES = 64 * 1024 * 1024
 _IFF_UP = 0x1

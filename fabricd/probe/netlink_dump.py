@@ -10,7 +10,8 @@ from itertools import islice
 from socket import AF_INET, AF_INET6
 from typing import Any
 
-from fabricd.probe.files import FieldReader, printable
+from fabricd.probe.files import FieldReader
+from fabricd.smallfile import printable
 
 MAX_LINKS = 20_000
 _MAX_ADDRESSES = 50_000
@@ -137,7 +138,7 @@ def _link(message: Any) -> LinkFacts:
     info, counters = message.get_attr("IFLA_LINKINFO"), message.get_attr("IFLA_STATS64") or {}
     data = info.get_attr("IFLA_INFO_DATA") if info else None
     here = message.get_attr("IFLA_LINK_NETNSID") is None
-    lower = message.get_attr("IFLA_LINK")
+    lower = message.get_attr("IFLA_LINK") or _attribute(data, "IFLA_VXLAN_LINK")
     carrier = message.get_attr("IFLA_CARRIER")
     mode = _attribute(data, "IFLA_BOND_MODE")
     return LinkFacts(

@@ -25,8 +25,9 @@ from fabricd.probe.base import (
     ProbeUnsupported,
     Roots,
 )
-from fabricd.probe.files import FieldReader, read_bytes
+from fabricd.probe.files import FieldReader
 from fabricd.probe.nvml_process import NvmlProcess
+from fabricd.smallfile import read_bytes
 
 #: Where a replay keeps the child's answer, in the folder of recorded answers.
 RECORDED = "nvml.json"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from fabricd.probe.base import ProbeContext
 from fabricd.probe.cpuinfo import cpu_flags
-from fabricd.probe.files import FieldReader, read_bytes
+from fabricd.probe.files import FieldReader
+from fabricd.smallfile import read_bytes
 
 # What hypervisors and clouds write into DMI, by the beginning of the text; names as systemd-detect-virt(1) has them.
 # Clouds that offer bare metal too write the same there: on x86 the CPU's hypervisor flag decides first.

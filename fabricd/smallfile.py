@@ -1,0 +1,44 @@
+"""Reads small files of the kernel, and makes what they hold printable. Standard library only."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+#: sysfs hands out at most one page a file; /proc's short files are no longer.
+SMALL_FILE_BYTES = 4096
+
+
+def read_bytes(path: Path, limit: int = SMALL_FILE_BYTES) -> bytes:
+    """Return at most ``limit`` bytes of a regular file.
+
+    Raises:
+        OSError: as open and read raise it; EINVAL also for what is no regular file.
+        ValueError: a path with a null character.
+    """
+    # A captured tree may hold anything: O_NONBLOCK keeps a pipe from blocking the reader.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        parts: list[bytes] = []
+        while limit > 0 and (part := os.read(descriptor, limit)):
+            parts.append(part)
+            limit -= len(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def printable(value: object) -> str:
+    r"""Return text that JSON can carry: names of files and interfaces may hold bytes that are no UTF-8.
+
+    Such bytes become ``\xff`` and the like, whether they come as bytes or as Python's file names have them.
+    """
+    if not isinstance(value, bytes):
+        text = "" if value is None else str(value)
+        try:
+            value = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            value = text.encode("utf-8", "backslashreplace")
+    return value.decode("utf-8", "backslashreplace")
