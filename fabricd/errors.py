@@ -16,6 +16,7 @@
     │   ├── GroupConflictError  two claims to one rank, different world sizes, a fenced incarnation
     │   ├── GroupTimeoutError   ranks are missing; names them
     │   ├── GroupAbortedError   somebody aborted it; says who and why
+    │   ├── NoNetworkError      no network joins the hosts; names what each has
     │   └── GroupGoneError      expired or unknown
     └── CommunicatorError       a running communicator
         ├── RankLostError       names the group and the lost ranks
@@ -161,6 +162,12 @@ class GroupAbortedError(GroupError):
     code = "group-aborted"
 
 
+class NoNetworkError(GroupError):
+    """No network joins the hosts of a group; says what each host has, and why that does not do."""
+
+    code = "no-network"
+
+
 class GroupGoneError(GroupError):
     """The group is unknown here, or expired."""
 
@@ -183,6 +190,7 @@ class RankLostError(CommunicatorError):
     """
 
     code = "rank-lost"
+    http_status = 409
 
     def __init__(self, group: str, ranks: Sequence[int], *, during: str = "") -> None:
         self.group = group

@@ -6,14 +6,28 @@ A rank talks to the group's owner, one daemon::
     POST   /v1/groups/{group}/fence/{round}?wait=S    FenceRequest -> 200 FenceAnswer | 202 GroupStatus
     GET    /v1/groups/{group}/members/{rank}/watch    stream of WatchEvent, one JSON object a line; held open as
                                                       long as the rank lives: its end without a leave is a loss
-    DELETE /v1/groups/{group}/members/{rank}          leave
-    DELETE /v1/groups/{group}?reason=TEXT             abort
+    DELETE /v1/groups/{group}/members/{rank}          leave -> 204
+    DELETE /v1/groups/{group}?reason=TEXT             abort -> 204
     GET    /v1/groups/{group}                         GroupStatus
 
 The group's secret travels in the header ``X-Fabricd-Group-Secret``, a member's claim in ``X-Fabricd-Claim``,
 the incarnation in ``X-Fabricd-Incarnation``; none of them stands in a URL. Without a secret only processes of
-the same user over the Unix socket may join. Every request may be repeated: joins and fences are idempotent for
-one claim.
+the same user over the Unix socket may join, and such a group's name is that user's own. Every request may be
+repeated: joins and fences are idempotent for one claim.
+
+**Signs of life.** An open request is one. A rank that waits to join asks again within 10 s, or its place is free
+again; a rank that got its JoinAnswer opens its watch within 30 s, before it needs the others; a watch that breaks is
+opened again within 1.5 s. After a restart of the daemon the watches are opened again within 30 s.
+
+**Fences** are numbered 0, 1, 2, ...; every rank comes to each. The latest complete round is kept for those who ask
+again, older ones are not.
+
+**Errors** are problems with these codes: ``access-denied`` (no secret, a weak one, or not the one of the living group
+of that name), ``group-gone`` (for all but joins: no group of that name *for this caller*; whether others have one
+cannot be told from it), ``group-conflict`` (details ``fenced_by``: a newer incarnation took over), ``group-timeout``
+(details ``missing``), ``group-aborted``, ``rank-lost`` (details ``ranks``), ``no-network``, ``busy`` (ask again).
+After a failure every request of its members is answered with it for a minute; then the group is gone. A name whose
+group has ended or failed can be used anew at once.
 """
 
 from dataclasses import dataclass, field
@@ -25,6 +39,13 @@ from fabricd.model.plan import GroupPlan
 SECRET_HEADER = "X-Fabricd-Group-Secret"  # noqa: S105 - the name of a header, no secret
 CLAIM_HEADER = "X-Fabricd-Claim"
 INCARNATION_HEADER = "X-Fabricd-Incarnation"
+
+#: Pattern of a group's name.
+GROUP_NAME = r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}"
+#: A shorter secret can be guessed. Launchers draw 128 random bits or more.
+SECRET_MIN_LENGTH = 16
+#: Pattern of a claim.
+CLAIM = r"[A-Za-z0-9_-]{16,128}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +69,7 @@ class JoinAnswer:
     rank: int
     size: int
     kvsname: str  #: 128 random bits, new for each group and incarnation
-    plan: GroupPlan
+    plan: GroupPlan  #: ``ranks`` tells of all ranks; ``settings`` stand in this rank's own slice only
 
 
 class GroupPhase(StrEnum):
