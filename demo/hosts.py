@@ -2,7 +2,8 @@
 
 A host has network, IPC, PID, mount and UTS namespaces of its own, so that MPI libraries take it for a separate
 machine: with a network namespace alone they find shared memory and never use the network. Its /proc, /sys, /dev/shm,
-/run and /etc/hosts are its own; all other files, machine-id and boot id are those of this machine.
+/run and /etc/hosts (where the machine has one) are its own; all other files, machine-id and boot id are those of this
+machine.
 
 A network is a bridge in a namespace that no host sees, the switch. A shaped network is shaped there, on the switch's
 side, so that nothing inside a host tells it from any other::
@@ -42,7 +43,7 @@ mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /run
 echo "$1" > /proc/sys/kernel/hostname
 printf %s "$2" > /run/hosts
-mount --bind /run/hosts /etc/hosts
+[ ! -e /etc/hosts ] || mount --bind /run/hosts /etc/hosts
 ip link set lo up
 """
 #: The switch needs a /sys of its network namespace; processes it has none, and it keeps our /proc.
