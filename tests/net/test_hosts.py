@@ -59,15 +59,13 @@ def wait_until(condition, seconds: float = 5.0) -> bool:
     return True
 
 
-def alive_in(pid_namespace: str) -> list[int]:
-    """Processes of a PID namespace, seen from outside."""
+def alive_in(namespace: str) -> list[int]:
+    """Processes in a network namespace, seen from outside; the dead have left it."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if str((entry / "ns/pid").readlink()) == pid_namespace:
+        with suppress(OSError):  # it may end meanwhile
+            if str((entry / "ns/net").readlink()) == namespace:
                 found.append(int(entry.name))
-        except OSError:
-            continue  # ended meanwhile
     return found
 
 
@@ -165,10 +163,10 @@ def test_interfaces_may_have_names_that_are_words_of_the_ip_command():
 def test_everything_ends_with_the_block_also_what_ignores_signals():
     interfaces = sorted(Path("/sys/class/net").iterdir())
     with make_hosts(2, [FAST]) as hosts:
-        pid_namespace = identities(hosts[0])["pid"]
+        namespace = identities(hosts[0])["net"]
         stubborn = hosts[0].popen(["sh", "-c", "trap '' TERM INT HUP; sleep 60 & wait"])
-        assert len(alive_in(pid_namespace)) >= 2
-    assert alive_in(pid_namespace) == []
+        assert len(alive_in(namespace)) >= 2
+    assert alive_in(namespace) == []
     assert stubborn.returncode == -signal.SIGKILL
     assert sorted(Path("/sys/class/net").iterdir()) == interfaces
 
@@ -179,7 +177,7 @@ def test_an_error_in_the_block_comes_out_and_everything_is_gone():
 
     def work() -> None:
         with make_hosts(1, [FAST]) as [host]:
-            seen.append(identities(host)["pid"])
+            seen.append(identities(host)["net"])
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -192,7 +190,7 @@ import sys, time
 from demo.hosts import NetworkSpec, make_hosts
 with make_hosts(2, [NetworkSpec("fast", "10.1.0.0/24")]) as hosts:
     hosts[1].popen(["sleep", "60"])
-    print(hosts[1].run(["readlink", "/proc/self/ns/pid"]).stdout.strip(), flush=True)
+    print(hosts[1].run(["readlink", "/proc/self/ns/net"]).stdout.strip(), flush=True)
     time.sleep(60)
 """
 
@@ -201,11 +199,11 @@ with make_hosts(2, [NetworkSpec("fast", "10.1.0.0/24")]) as hosts:
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_everything_ends_with_the_process_that_made_it(sent):
     with subprocess.Popen([sys.executable, "-c", MAKER], stdout=-1, stderr=-1, text=True) as maker:
-        pid_namespace = maker.stdout.readline().strip()
-        assert len(alive_in(pid_namespace)) >= 2
+        namespace = maker.stdout.readline().strip()
+        assert len(alive_in(namespace)) >= 2
         maker.send_signal(sent)
         maker.wait(5)
-        assert wait_until(lambda: not alive_in(pid_namespace))
+        assert wait_until(lambda: not alive_in(namespace))
 
 
 @needs_root
