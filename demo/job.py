@@ -30,7 +30,7 @@ _STOP_SECONDS = 5.0
 class Burst:
     """What a burst took, and where its bytes went."""
 
-    seconds: float  #: of one all_reduce: the slowest rank's average
+    seconds: tuple[float, ...]  #: of each all_reduce, on the rank that took longest
     wrong: int  #: elements that are not the sum
     sent_bytes: Mapping[str, int]  #: by network, of all hosts together
 
@@ -93,7 +93,7 @@ class Job:
         answers = [self._answer(rank, _BURST_SECONDS) for rank in range(len(self._ranks))]
         after = self._sent()
         return Burst(
-            seconds=max(answer["seconds"] for answer in answers),
+            seconds=tuple(map(max, zip(*(answer["seconds"] for answer in answers), strict=True))),
             wrong=sum(answer["wrong"] for answer in answers),
             sent_bytes={network: after[network] - before[network] for network in after},
         )

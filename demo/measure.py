@@ -23,8 +23,8 @@ class Series:
 
     @property
     def seconds(self) -> float:
-        """Time of one all_reduce in the best burst."""
-        return min(burst.seconds for burst in self.bursts)
+        """Time of the best all_reduce."""
+        return min(min(burst.seconds) for burst in self.bursts)
 
     @property
     def bus_bytes_per_second(self) -> float:
@@ -36,13 +36,15 @@ class Series:
         """Elements that were not the sum, over all bursts."""
         return sum(burst.wrong for burst in self.bursts)
 
-    def sent_bytes(self, network: str) -> int:
-        """Bytes that all hosts' interfaces on a network sent during the bursts. Source: their own counters."""
-        return sum(burst.sent_bytes[network] for burst in self.bursts)
+    def sent_bytes(self, network: str) -> float:
+        """Bytes that all hosts' interfaces on a network sent for one all_reduce. Source: their own counters."""
+        return sum(burst.sent_bytes[network] for burst in self.bursts) / sum(
+            len(burst.seconds) for burst in self.bursts
+        )
 
     def sent_share(self, network: str) -> float:
-        """Share of all bytes sent during the bursts that went over one network, 0 to 1."""
-        return self.sent_bytes(network) / sum(sum(burst.sent_bytes.values()) for burst in self.bursts)
+        """Share of all bytes sent that went over one network, 0 to 1."""
+        return self.sent_bytes(network) / sum(map(self.sent_bytes, self.bursts[0].sent_bytes))
 
 
 def measure_in_turns(
@@ -71,7 +73,7 @@ def measure_in_turns(
     for size in sizes:
         for name, job in jobs.items():
             progress(f"{size:,} bytes, warming up: {name}")
-            plan_turns(series[name][size], job.burst(size, 1).seconds)
+            plan_turns(series[name][size], *job.burst(size, 1).seconds)
         turns = [name for name in jobs for _ in range(series[name][size].turns)]
         for number in range(rounds):
             for name in chance.sample(turns, len(turns)):

@@ -60,13 +60,13 @@ def _in_thread(function: Callable[[], T]) -> T:
 def why_not() -> str:
     """Say why this process cannot make namespaces of the kind ``WHOLE_HOST``; "" when it can."""
     if not sys.platform.startswith("linux"):
-        return f"needs Linux, this is {sys.platform}"
+        return f"needs Linux instead of {sys.platform}"
     if os.geteuid() != 0:
         return "needs root"
     try:
         _in_thread(lambda: _check(_libc().unshare(WHOLE_HOST), "unshare"))
     except OSError as error:
-        return f"root here may not make namespaces ({error.strerror})"
+        return f"may not make namespaces although it is root ({error.strerror})"
     return ""
 
 

@@ -4,7 +4,7 @@
 a communicator. Both run the same loop. Commands come on standard input, one JSON object a line, answers go out the
 same way::
 
-    {"bytes": 1048576, "count": 3}  ->  {"seconds": 0.0011, "wrong": 0}     seconds: of one all_reduce, on average
+    {"bytes": 1048576, "count": 3}  ->  {"seconds": [0.0011, 0.0010, 0.0012], "wrong": 0}
 
 The first line out is ``{"rank": R, "size": N, "explain": "..."}``. Between commands a rank waits without spinning, so
 that several jobs can be alive at once and be measured in turns.
@@ -63,15 +63,16 @@ def open_fabricd() -> World:
     )
 
 
-def burst(world: World, size: int, count: int) -> dict[str, float]:
-    """Run ``count`` all_reduces of ``size`` bytes; check the last result, every element of it."""
+def burst(world: World, size: int, count: int) -> dict[str, Any]:
+    """Run ``count`` all_reduces of ``size`` bytes; time each, and check every element of the last result."""
     array = np.full(size // 4, world.rank + 1, dtype=np.float32)
     out = np.zeros_like(array)
-    world.barrier()
-    start = time.perf_counter()
+    seconds = []
     for _ in range(count):
+        world.barrier()
+        start = time.perf_counter()
         world.all_reduce(array, out)
-    seconds = (time.perf_counter() - start) / count
+        seconds.append(time.perf_counter() - start)
     expected = world.size * (world.size + 1) / 2
     return {"seconds": seconds, "wrong": int(np.count_nonzero(out != expected))}
 

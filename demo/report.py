@@ -83,9 +83,9 @@ def table(drawn: Draw, cases: Cases, *, default: str) -> Table:
     sizes = list(cases[default])
     biggest = sizes[-1]
     result = Table(
-        title="all_reduce between two hosts, best of several bursts",
+        title="all_reduce between two hosts, best of many",
         title_justify="left",
-        caption="GB/s: bus bandwidth; sent: by the interfaces' own counters, at the biggest size",
+        caption="GB/s: bus bandwidth; sent: for one all_reduce of the biggest size, by interface counters",
         caption_justify="left",
     )
     result.add_column("way", no_wrap=True)

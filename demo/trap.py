@@ -31,7 +31,7 @@ from fabricd.errors import FabricError
 
 DEFAULT, PLAN = "library default", "fabricd's plan"
 PORT = 7470
-MIB = 1 << 20
+SIZES = (1 << 20, 16 << 20, 64 << 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +112,16 @@ def run_trap(
         return Outcome(draw=drawn, series=series, explain=jobs[PLAN].explain, verdict=verdict)
 
 
+def run_and_show(console: Console, seed: int, *, sizes: Sequence[int], rounds: int) -> Outcome:
+    """Set the trap once; show what runs while it does, then the table and the verdict."""
+    with console.status("") as status:
+        outcome = run_trap(seed, sizes=sizes, rounds=rounds, progress=status.update)
+    console.print(describe(outcome.draw), highlight=False)
+    console.print(table(outcome.draw, outcome.series, default=DEFAULT))
+    console.print(f"seed {seed}: {outcome.verdict}", highlight=False)
+    return outcome
+
+
 def as_json(seed: int, outcome: Outcome) -> dict[str, Any]:
     """Return one run as plain data."""
     return {
@@ -153,20 +163,15 @@ def main(words: Sequence[str] | None = None) -> int:
     console = Console(stderr=options.json)
     reason = why_not()
     if reason:
-        console.print(f"The two-host trap was left out: it makes hosts of network namespaces, and {reason}.")
+        console.print(f"The two hosts are made of Linux namespaces, and this process {reason}.")
         return 3
     first = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     good = 0
     for seed in range(first, first + options.runs):
-        with console.status(f"run {seed - first + 1} of {options.runs}") as status:
-            outcome = run_trap(seed, sizes=(MIB, 16 * MIB, 64 * MIB), rounds=options.rounds, progress=status.update)
+        outcome = run_and_show(console, seed, sizes=SIZES, rounds=options.rounds)
         good += outcome.verdict.good
         if options.json:
             print(json.dumps(as_json(seed, outcome)), flush=True)
-        else:
-            console.print(describe(outcome.draw), highlight=False)
-            console.print(table(outcome.draw, outcome.series, default=DEFAULT))
-        console.print(f"seed {seed}: {outcome.verdict}", highlight=False)
     console.print(f"{good} of {options.runs} runs good")
     return 0 if good == options.runs else 1
 
