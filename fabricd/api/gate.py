@@ -91,6 +91,7 @@ class Gate:
     async def _refuse(self, error: FabricError, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         if answer.started is not None:
             # The status is out; only a broken connection can tell that the rest will not come.
+            _log.warning("an answer broke off", extra={"facts": {"path": scope["path"], "error": error}})
             raise error
         await problem_response(error)(scope, receive, answer)
 

@@ -1,5 +1,6 @@
 """What handlers work with."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ class Services:
     metrics: Metrics = field(default_factory=Metrics)
     polls: LongPolls = field(default_factory=LongPolls)
     token: str | None = field(default=None, repr=False)
+    #: Path searches at once: they compete for the interpreter with the event loop.
+    searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     #: Monotonic time of the event loop's last heartbeat.
     beat_at: float = field(default_factory=time.monotonic)
     clock: Callable[[], float] = time.monotonic

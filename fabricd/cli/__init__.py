@@ -1,0 +1,18 @@
+"""The daemon's command line: ``fabricd serve | probe | check-config``."""
+
+import sys
+from typing import NoReturn
+
+INSTALL = "python3 -m pip install 'fabricd[daemon]'"
+
+
+def main() -> NoReturn:
+    """Run it. Exit status: 0 fine, 1 a negative answer, 2 usage or input error, 3 cannot reach what was asked."""
+    try:
+        from fabricd.cli.main import run
+    except ModuleNotFoundError as error:
+        if (error.name or "fabricd").split(".")[0] == "fabricd":
+            raise
+        sys.stderr.write(f"fabricd: {error.name} is not installed; the daemon needs it: {INSTALL}\n")
+        sys.exit(2)
+    sys.exit(run())

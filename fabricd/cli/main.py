@@ -1,0 +1,144 @@
+"""The commands, and how their errors become exit statuses."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fabricd import __version__, config
+from fabricd.capture import Replay, read_capture
+from fabricd.cli.table import print_snapshot
+from fabricd.config import Loaded
+from fabricd.errors import FabricError, InputError
+from fabricd.model.codec import to_json
+from fabricd.probe.base import ProbeContext, Roots
+from fabricd.probe.runner import Runner
+
+_SETTINGS = "\n\n".join(f"{key}: {rule.told}" for key, rule in config.RULES.items())
+
+app = typer.Typer(
+    name="fabricd",
+    help="Discovers how this node is wired, publishes the map, and answers which path is best.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", help=f"Configuration; by default {config.DEFAULT_FILE} if it exists.")
+]
+Root = Annotated[
+    Path | None, typer.Option("--root", help="Look at the machine whose files lie here, e.g. a host mounted at /host.")
+]
+ReplayFile = Annotated[Path | None, typer.Option("--replay", help="Take a captured machine instead of this one.")]
+
+
+def run() -> int:
+    """Run the command line and return its exit status; errors go to standard error, without a traceback."""
+    try:
+        app()
+    except FabricError as error:
+        sys.stderr.write(f"fabricd: {error}\n")
+        return error.exit_status
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+    return 0
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"fabricd {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def serve(
+    config_file: ConfigFile = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen at.")] = None,
+    port: Annotated[int | None, typer.Option(help="TCP port; 0 takes any.")] = None,
+    socket: Annotated[str | None, typer.Option(help='Unix socket; "" for none.')] = None,
+    node_id: Annotated[str | None, typer.Option(help="Identity of this node, instead of the machine's.")] = None,
+    name: Annotated[str | None, typer.Option(help="Display name of this node, instead of its host name.")] = None,
+    token_file: Annotated[str | None, typer.Option(help="Bearer token, needed beyond loopback.")] = None,
+    peer: Annotated[list[str] | None, typer.Option(help="URL of another node's daemon; may be repeated.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    root: Root = None,
+    replay: ReplayFile = None,
+    ready_file: Annotated[Path | None, typer.Option(help="Takes one JSON line when the daemon answers.")] = None,
+    ready_fd: Annotated[int | None, typer.Option(help="Open descriptor for the same line.", min=3)] = None,
+) -> None:
+    """Run the daemon until SIGTERM; SIGHUP reads the configuration again."""
+    from fabricd import daemon  # only this command pays for the web framework
+
+    options: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "socket": _absolute(socket),
+        "node_id": node_id,
+        "name": name,
+        "token_file": _absolute(token_file),
+        "peers": peer or None,
+        "log_level": log_level,
+    }
+
+    def load() -> Loaded:
+        return config.load(config_file, options=options)
+
+    loaded = load()
+    launch = daemon.Launch(
+        source=_source(root, replay, loaded.config.node_id, loaded.config.name),
+        reload=load,
+        live=root is None and replay is None,
+        ready_file=ready_file,
+        ready_descriptor=ready_fd,
+    )
+    daemon.run(loaded, launch)
+
+
+@app.command()
+def probe(
+    json: Annotated[bool, typer.Option("--json", help="Print the snapshot as JSON.")] = False,
+    root: Root = None,
+    replay: ReplayFile = None,
+) -> None:
+    """Look at this machine once and print what is there."""
+    snapshot = _source(root, replay).refresh()
+    if json:
+        sys.stdout.write(to_json(snapshot).decode() + "\n")
+    else:
+        print_snapshot(snapshot)
+
+
+@app.command(epilog=f"Settings, as in the file; in the environment as {config.PREFIX}NAME:\n\n{_SETTINGS}")
+def check_config(
+    file: Annotated[Path | None, typer.Argument(help=f"By default {config.DEFAULT_FILE} if it exists.")] = None,
+) -> None:
+    """List every fault of a configuration (file and environment) at once; status 2 if there is any."""
+    loaded = config.load(file)
+    typer.echo(f"{loaded.file or 'no file, only defaults and environment'}: no fault")
+
+
+def _source(
+    root: Path | None, replay: Path | None, node_id: str | None = None, name: str | None = None
+) -> Runner | Replay:
+    """Return what looks at the machine: its probes, or a replay."""
+    if replay is not None:
+        if root is not None:
+            raise InputError("--root and --replay exclude each other")
+        return Replay(read_capture(replay), node_id=node_id, name=name)
+    if root is None:
+        return Runner(ProbeContext(), node_id=node_id, name=name)
+    if not root.is_dir():
+        raise InputError(f"no directory: {root}")
+    context = ProbeContext(roots=Roots.under(root.absolute()), this_host=False)
+    return Runner(context, node_id=node_id, name=name)
+
+
+def _absolute(path: str | None) -> str | None:
+    """Return the path as seen from the present directory; "" stays, for it means none."""
+    return str(Path(path).absolute()) if path else path

@@ -1,0 +1,198 @@
+"""The daemon's life: listen, look at the machine, say ready, answer, reload, end."""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fabricd import __version__, log
+from fabricd.api.app import create_app
+from fabricd.api.longpoll import LongPolls
+from fabricd.api.services import Services
+from fabricd.background import in_thread
+from fabricd.cluster.nodes import NodeMap
+from fabricd.config import Loaded, keep_unreloadable, needs_restart
+from fabricd.daemon.listeners import UnixListener, listen_tcp
+from fabricd.daemon.notify import Notifier
+from fabricd.daemon.probing import Prober, Source
+from fabricd.daemon.ready import Ready, announce, retract
+from fabricd.daemon.server import Server
+from fabricd.errors import FabricError
+from fabricd.metrics import NodeCollector
+
+_log = logging.getLogger("fabricd.daemon")
+
+#: File descriptors that are kept for everything else than connections.
+_SPARE_DESCRIPTORS = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How the daemon was started, apart from its configuration."""
+
+    source: Source
+    reload: Callable[[], Loaded]  #: reads the configuration again; raises ConfigError
+    live: bool = True  #: the source looks at this machine, whose kernel tells of changes
+    ready_file: Path | None = None
+    ready_descriptor: int | None = None
+
+
+def run(loaded: Loaded, launch: Launch) -> None:
+    """Run the daemon until SIGTERM or SIGINT.
+
+    Raises:
+        UnavailableError: it cannot listen where it should.
+    """
+    log.configure(loaded.config.log_level, loaded.config.log_format)
+    asyncio.run(Daemon(loaded, launch).run())
+
+
+class Daemon:
+    """One running daemon."""
+
+    def __init__(self, loaded: Loaded, launch: Launch) -> None:
+        self._launch = launch
+        config = loaded.config
+        self._nodes = NodeMap()
+        self.services = Services(
+            config=config, nodes=self._nodes, polls=LongPolls(config.max_long_polls), token=loaded.token
+        )
+        self.services.metrics.watch(NodeCollector(self._nodes))
+        self._prober = Prober(launch.source, self._nodes, lambda: self.services.config.probe_interval_seconds)
+        self._notifier = Notifier()
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        """Listen, serve and end.
+
+        Raises:
+            UnavailableError: it cannot listen where it should.
+        """
+        config = self.services.config
+        tcp = listen_tcp(config.host, config.port)
+        try:
+            unix = UnixListener(config.socket) if config.socket else None
+        except BaseException:
+            tcp.close()
+            raise
+        try:
+            await self._serve(tcp, unix)
+        finally:
+            retract(self._launch.ready_file)
+            if unix:
+                unix.close()
+
+    async def _serve(self, tcp: socket.socket, unix: UnixListener | None) -> None:
+        self._handle_signals()
+        app = create_app(self.services)
+        server = Server(app, self._stopping, self._connection_limit(), self._beat)
+        self._start(self._prober.run(), "probing")
+        if self._launch.live:
+            self._start(self._prober.follow_events(), "events")
+        self._start(self._announce(_url(tcp), unix), "ready")
+        _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": _url(tcp), "pid": os.getpid()}})
+        try:
+            await server.serve(sockets=[tcp, *([unix.socket] if unix else [])])
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=0.2)
+            _log.info("fabricd ends")
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Start what runs beside the server; when it fails the daemon ends rather than live on without it."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is None:
+            return
+        _log.error("%s failed; the daemon ends", task.get_name(), exc_info=task.exception())
+        self._stop()
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._start(self._reload(), "reload"))
+
+    def _stop(self) -> None:
+        if not self._stopping.is_set():
+            self._notifier.stopping()
+            self._stopping.set()
+            self.services.polls.stop()
+
+    def _beat(self) -> None:
+        self.services.beat_at = time.monotonic()
+        self._notifier.beat()
+
+    async def _announce(self, url: str, unix: UnixListener | None) -> None:
+        """Say ready as soon as this machine has been looked at."""
+        while not self._nodes.ready:
+            await self._nodes.local_version.wait_for_change(0, 3600)
+        ready = Ready(
+            url=url,
+            socket=str(unix.path) if unix else "",
+            node_id=self._nodes.local.node.node_id,
+            pid=os.getpid(),
+        )
+        announce(ready, file=self._launch.ready_file, descriptor=self._launch.ready_descriptor)
+        self._notifier.ready()
+        _log.info("ready", extra={"facts": {"url": ready.url, "socket": ready.socket, "node_id": ready.node_id}})
+
+    async def _reload(self) -> None:
+        """Read the configuration again; one with faults is reported and changes nothing."""
+        self._notifier.reloading()
+        try:
+            loaded = await in_thread(self._launch.reload, name="reload")
+        except FabricError as error:
+            self.services.metrics.reloads.labels("failed").inc()
+            _log.error("the configuration stays as it is: %s", error)
+        else:
+            self._take(loaded)
+            self.services.metrics.reloads.labels("ok").inc()
+        self._notifier.ready()
+
+    def _take(self, loaded: Loaded) -> None:
+        running = self.services.config
+        late = needs_restart(running, loaded.config)
+        if late:
+            _log.warning("only a restart changes these", extra={"facts": {"settings": ", ".join(late)}})
+        config = keep_unreloadable(running, loaded.config)
+        self.services.config = config
+        self.services.token = loaded.token
+        self.services.polls.limit = config.max_long_polls
+        log.set_level(config.log_level)
+        _log.info("the configuration was read again", extra={"facts": {"file": loaded.file or "none"}})
+
+    def _connection_limit(self) -> int:
+        """Return how many connections may be open, after asking the kernel for as many descriptors."""
+        wanted = self.services.config.max_connections + _SPARE_DESCRIPTORS
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < allowed:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+                soft = allowed
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            return self.services.config.max_connections
+        limit = max(16, soft - _SPARE_DESCRIPTORS)
+        _log.warning("fewer connections than max_connections: RLIMIT_NOFILE", extra={"facts": {"limit": limit}})
+        return limit
+
+
+def _url(listener: socket.socket) -> str:
+    """Return the URL under which a process of this host reaches the listener."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - no bind: what is told for "any"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,116 @@
+"""One connection: who is at its other end, and how long it may take to say something."""
+
+import asyncio
+import logging
+import socket
+import sys
+from typing import Any
+
+import h11
+from starlette.responses import Response
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from fabricd.api.auth import PEER_STATE, unix_peer
+from fabricd.api.problem import problem_response
+from fabricd.daemon.listeners import peer_credentials
+from fabricd.errors import BusyError, FabricError, ParseError
+
+_log = logging.getLogger("fabricd.http")
+
+#: A request's head must have come within this time after the connection or the first byte of the request.
+HEAD_SECONDS = 10.0
+#: How long a connection without a request is kept.
+IDLE_SECONDS = 30
+#: Request line and headers together.
+HEAD_MAX_BYTES = 16 * 1024
+
+
+class HeadTooLargeError(ParseError):
+    """Request line and headers are longer than this daemon reads."""
+
+    code = "head-too-large"
+    http_status = 431
+
+
+class Protocol(H11Protocol):
+    """uvicorn's HTTP/1.1, which knows its peer and does not wait for ever.
+
+    The limit of connections is uvicorn's ``limit_concurrency``, answered here as a problem.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._limit = self.limit_concurrency or sys.maxsize
+        self.limit_concurrency = None
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        """Take a connection, or refuse it when there are too many."""
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        if connection.family == socket.AF_UNIX:
+            try:
+                peer = unix_peer(*peer_credentials(connection))
+            except OSError:  # gone already
+                transport.abort()
+                return
+            self.app_state = {**self.app_state, PEER_STATE: peer}
+        if len(self.connections) > self._limit:
+            self._answer(BusyError(f"{self._limit} connections are open already", retry_after_seconds=5))
+            return
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; begin to count time when they begin a request, stop when its head is complete."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._in_request():
+            self._stop_head_timer()
+        elif self._head_timer is None and not self.transport.is_closing():
+            self._expect_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP as a problem."""
+        cause = sys.exception()  # uvicorn calls this from its handler of h11's error
+        if isinstance(cause, h11.RemoteProtocolError) and cause.error_status_hint == 431:
+            self._answer(HeadTooLargeError(f"request line and headers of more than {HEAD_MAX_BYTES} bytes"))
+        else:
+            self._answer(ParseError("this is no valid HTTP/1.1 request"))
+
+    def _in_request(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if not self._in_request():
+            self.transport.close()
+
+    def _answer(self, error: FabricError) -> None:
+        """Answer outside the application, and close."""
+        if self._in_request() or self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()  # in the middle of another answer
+            return
+        response: Response = problem_response(error)
+        head = h11.Response(
+            status_code=response.status_code,
+            headers=[*response.raw_headers, (b"connection", b"close")],
+            reason=error.code.encode(),
+        )
+        for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

@@ -1,0 +1,93 @@
+"""uvicorn's server, with this daemon's own way to begin, beat and end."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from fabricd.daemon.protocol import HEAD_MAX_BYTES, IDLE_SECONDS, Protocol
+
+_log = logging.getLogger("fabricd.server")
+
+#: Answers under way may take this long after the daemon was told to stop.
+DRAIN_SECONDS = 0.5
+_BEAT_SECONDS = 1.0
+#: A loop that was away for longer than this is worth a warning.
+_LATE_SECONDS = 1.0
+
+
+class Server(uvicorn.Server):
+    """Serves until ``stopping`` is set, then ends within ``DRAIN_SECONDS`` and a little, whatever clients do.
+
+    Args:
+        app: the application.
+        stopping: set by the signals' handlers.
+        max_connections: how many may be open.
+        beat: called every second from the loop.
+    """
+
+    def __init__(self, app: ASGIApp, stopping: asyncio.Event, max_connections: int, beat: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # who asks is decided by the connection, not by what a header says
+            server_header=False,
+            limit_concurrency=max_connections,
+            timeout_keep_alive=IDLE_SECONDS,
+            h11_max_incomplete_event_size=HEAD_MAX_BYTES,
+        )
+        super().__init__(config)
+        self._stopping = stopping
+        self._beat = beat
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the daemon: uvicorn would raise them again at its end."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Beat every second until the daemon is to stop."""
+        loop = asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            await self.on_tick(0)  # sets the Date header
+            self._beat()
+            begun = loop.time()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BEAT_SECONDS):
+                    await self._stopping.wait()
+            late = loop.time() - begun - _BEAT_SECONDS
+            if late > _LATE_SECONDS:
+                _log.warning("the event loop was held up", extra={"facts": {"seconds": round(late, 2)}})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, let answers under way end, then end the rest."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                # uvicorn's sets tell nobody when they become empty
+                while state.connections or state.tasks:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        if state.connections or state.tasks:
+            _log.info("ending connections that do not end", extra={"facts": {"connections": len(state.connections)}})
+        tasks = list(state.tasks)
+        for task in tasks:
+            task.cancel()
+        for connection in list(state.connections):
+            connection.transport.abort()
+        if tasks:
+            await asyncio.wait(tasks, timeout=0.1)
