@@ -38,6 +38,7 @@ class LinkKind(StrEnum):
     MEMORY = "memory"  #: a host bridge, or a device without a bus, to the memory of its NUMA node
     INTERCONNECT = "interconnect"  #: between NUMA nodes
     PORT = "port"  #: an adapter to one of its ports, at the port's rate
+    LOCAL = "local"  #: within one device: partitions of a GPU
     NETWORK = "network"
 
 
@@ -51,6 +52,7 @@ class Vertex:
     aliases: tuple[str, ...] = ()  #: other names within the node: PCI address, UUID
     numa: int | None = None
     virtual: bool = False  #: no hardware backs it
+    gdr: bool | None = None  #: of GPUs and ports: can take part in GPUDirect; None is not known
     detail: str = ""
 
     @property

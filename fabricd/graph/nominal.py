@@ -10,6 +10,8 @@ from fabricd.model.path import Transport
 #: One NVLink by its version. Source: NVIDIA's architecture papers of P100, V100, A100, H100, B200.
 _NVLINK_BY_VERSION = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
 _NVLINK_OTHER = 25e9
+#: The same by compute capability times ten, the newest first; GA10x has half-wide links.
+_NVLINK_BY_SM = ((100, 50e9), (87, 25e9), (86, 14.0625e9), (70, 25e9), (60, 20e9))
 
 #: Intel server generations by the model number of family 6, newest first. Source: NCCL 2.30, graph/topo.h.
 _INTEL_INTERCONNECT = ((0xCF, 40e9), (0x8F, 22e9), (0x55, 10e9), (0x00, 6e9))
@@ -35,10 +37,10 @@ NETWORK_LATENCY = {
 }
 
 
-def interconnect_bandwidth(cpu: Cpu) -> float:
-    """Return what one direction between two NUMA nodes of this processor carries.
+def interconnect_bandwidth(cpu: Cpu) -> float | None:
+    """Return what one direction between two NUMA nodes of this processor carries, ``None`` for unknown processors.
 
-    Source: the table of NCCL 2.30 (graph/topo.h); an unknown processor counts as the slowest known one.
+    Source: the table of NCCL 2.30 (graph/topo.h).
     """
     if cpu.architecture.startswith("ppc64"):
         return 32e9
@@ -46,13 +48,19 @@ def interconnect_bandwidth(cpu: Cpu) -> float:
         return 6e9
     if cpu.vendor == "AuthenticAMD":
         return 16e9
-    if cpu.vendor == "GenuineIntel" and cpu.family == 6 and cpu.model is not None:
-        return next(bandwidth for model, bandwidth in _INTEL_INTERCONNECT if cpu.model >= model)
-    if cpu.vendor in ("CentaurHauls", "  Shanghai  ") and (cpu.family, cpu.model) == (7, 0x5B):
-        return 9e9
-    return 6e9
+    if cpu.vendor == "GenuineIntel":
+        model = cpu.model if cpu.family == 6 and cpu.model is not None else 0
+        return next(bandwidth for least, bandwidth in _INTEL_INTERCONNECT if model >= least)
+    if cpu.vendor in ("CentaurHauls", "  Shanghai  "):
+        return 9e9 if (cpu.family, cpu.model) == (7, 0x5B) else 6e9
+    return None
 
 
 def nvlink_bandwidth(link: NvLink) -> float:
     """Return what one direction of one NVLink carries, by its version."""
     return _NVLINK_BY_VERSION.get(link.version or 0, _NVLINK_OTHER)
+
+
+def nvlink_bandwidth_by_sm(sm: int) -> float:
+    """Return what one direction of one NVLink carries, by the GPU's compute capability times ten."""
+    return next((bandwidth for least, bandwidth in _NVLINK_BY_SM if sm >= least), _NVLINK_OTHER)

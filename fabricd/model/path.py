@@ -47,7 +47,7 @@ class Hop:
 
     src: str  #: vertex name, "node/eth0", "node/numa0", "node/0000:17:00.0", "network:10.1.0.0/24"
     dst: str
-    link: str  #: "nvlink", "c2c", "pcie", "memory", "interconnect", "port", "network"
+    link: str  #: "nvlink", "c2c", "pcie", "memory", "interconnect", "port", "local", "network"
     bandwidth_bytes_per_second: float | None = None
     latency_seconds: float | None = None
     evidence: Evidence = Evidence.ASSUMED

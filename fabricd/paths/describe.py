@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fabricd.graph import nominal
-from fabricd.graph.graph import Graph, LinkKind, VertexKind
+from fabricd.graph.graph import Graph, LinkKind, Vertex, VertexKind
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, Path, PathType, Transport
 
@@ -24,6 +24,7 @@ def describe(graph: Graph, src: str, dst: str, hops: Sequence[Hop]) -> Path:
         latency_seconds=sum(hop.latency_seconds or 0.0 for hop in hops) + relays * nominal.GPU_RELAY_LATENCY,
         hops=tuple(hops),
         evidence=weakest(hops),
+        gdr=_gdr(graph[src], graph[dst]),
         virtual=graph[src].virtual or graph[dst].virtual,
     )
 
@@ -46,9 +47,9 @@ def path_type(graph: Graph, src: str, dst: str, hops: Sequence[Hop]) -> PathType
     A relay through a GPU is NVB over NVLink alone, else PXN. A way through a processor's host bridge is PHB, over
     the interconnect between NUMA nodes SYS, from C2C through the processor to a card P2C.
     """
-    if not hops:
-        return PathType.LOC
     links = {hop.link for hop in hops}
+    if links <= {LinkKind.LOCAL}:
+        return PathType.LOC
     if links == {LinkKind.NVLINK}:
         relayed = any(graph[hop.src].kind is VertexKind.GPU for hop in hops[1:])
         return PathType.NVB if relayed else PathType.NVL
@@ -63,6 +64,16 @@ def path_type(graph: Graph, src: str, dst: str, hops: Sequence[Hop]) -> PathType
         return PathType.PHB
     switches = sum(vertex.kind is VertexKind.PCI_SWITCH for vertex in touched)
     return PathType.PIX if switches <= 1 else PathType.PXB
+
+
+def _gdr(a: Vertex, b: Vertex) -> bool | None:
+    """Whether a GPU and a port exchange data without a copy in host memory; ``None`` for other pairs, or unknown."""
+    kinds = {a.kind, b.kind}
+    if VertexKind.GPU not in kinds or len(kinds) == 1:
+        return None
+    if False in (a.gdr, b.gdr):
+        return False
+    return True if a.gdr and b.gdr else None
 
 
 def _transport(kind: PathType, hops: Sequence[Hop]) -> Transport:

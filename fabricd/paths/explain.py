@@ -39,6 +39,8 @@ def why_behind(path: Path, best: Path) -> str:
 
 def _narrower(path: Path, best: Path) -> str:
     theirs = f"{format_bandwidth(best.bandwidth_bytes_per_second)} of the best ({best.evidence})"
+    if best.bandwidth_bytes_per_second is None:
+        theirs = "the best, on which no limit is known"
     hop = narrowest_hop(path)
     if hop is None:
         return f"how fast it is is not known; known comes before unknown: {theirs}"

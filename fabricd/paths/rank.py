@@ -17,14 +17,18 @@ RankKey = tuple[bool, float, bool, float, int, int, int, int, tuple[str, ...]]
 def rank_key(path: Path) -> RankKey:
     """Return what paths are ordered by, the best first.
 
-    In this order: there is a path at all; more bandwidth, known before unknown; backed by hardware before virtual;
-    less latency, known before unknown; NCCL's order of types; the order of transports; measured before reported
-    before assumed; fewer hops; and the names on the way, so that no two different paths are ever equal.
+    In this order: there is a path at all; more bandwidth; backed by hardware before virtual; less latency, known
+    before unknown; NCCL's order of types; the order of transports; measured before reported before assumed; fewer
+    hops; and the names on the way, so that no two different paths are ever equal.
+
+    Unknown bandwidth comes last across a network, where it means that nobody has measured. Within a node it comes
+    first, as in the search: a link that no one rates there (a virtual machine's bus) is no bottleneck known of.
     """
     bandwidth, latency = path.bandwidth_bytes_per_second, path.latency_seconds
+    unknown = _LAST if path.type is PathType.NET else -_LAST
     return (
         path.type is PathType.DIS,
-        _LAST if bandwidth is None else -bandwidth,
+        unknown if bandwidth is None else -bandwidth,
         path.virtual,
         _LAST if latency is None else latency,
         _TYPE_ORDER[path.type],

@@ -178,6 +178,15 @@ def test_monotonicity_a_faster_link_makes_no_path_slower(graph, data):
         assert order(quicker_graph, new) <= order(graph, old)
 
 
+@given(graphs(), st.integers(1, 4))
+def test_candidates_come_in_the_order_of_ranks(graph, k):
+    search = PathSearch(graph)
+    for src, dst in pairs(graph):
+        keys = [rank_key(describe(graph, src, dst, hops)) for hops in search.k_best(src, dst, k)]
+        # The search knows nothing of types; width and latency it orders the same way.
+        assert [key[1] for key in keys] == sorted(key[1] for key in keys)
+
+
 @given(graphs(), st.randoms(use_true_random=False))
 def test_the_order_of_paths_is_total_and_does_not_depend_on_the_order_of_arrival(graph, chance):
     src, dst = chance.choice(pairs(graph))

@@ -108,7 +108,7 @@ def test_an_unknown_numa_node_stays_unknown():
         (Cpu(architecture="x86_64", vendor="GenuineIntel", family=6, model=0x6A), 10e9),
         (Cpu(architecture="x86_64", vendor="GenuineIntel", family=6, model=0x4F), 6e9),
         (Cpu(architecture="x86_64", vendor="CentaurHauls", family=7, model=0x5B), 9e9),
-        (Cpu(), 6e9),
+        (Cpu(), None),
     ],
 )
 def test_the_interconnect_is_nominal_for_the_processor_and_assumed(cpu, bandwidth):
