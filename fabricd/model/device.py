@@ -163,7 +163,7 @@ class Hca:
     """An RDMA device."""
 
     name: str  #: "mlx5_0"
-    #: "infiniband", "roce", "efa", "iwarp", "soft-roce", "mana", "slingshot", "other".
+    #: "infiniband", "roce", "efa", "iwarp", "soft-roce", "mana", "omni-path", "slingshot", "other".
     kind: str = "other"
     node_guid: str = ""
     firmware: str = ""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from fabricd.probe.files import FieldReader
 from fabricd.probe.netlink_dump import DUPLEX, MAX_LINKS, SPEED_UNKNOWN, LinkFacts, NetlinkDump, SpeedFacts
+from fabricd.probe.pci import pci_function
 from fabricd.smallfile import printable
 
-_PCI_ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 _DEVTYPE = re.compile(r"^DEVTYPE=(vlan|macvlan|vxlan|gre|geneve|wireguard|bond|bridge)$", re.MULTILINE)
 _IFF_UP = 1
 _MAX_INDEX = 2**31 - 1
@@ -31,17 +31,13 @@ def read_hardware(path: Path, read: FieldReader) -> Hardware:
     device = read.real_path(path / "device")
     if device is None:
         return Hardware()
-    bus = read.link_target(device / "subsystem")
-    # Virtio devices and sub-functions hang below the PCI function that carries them; those of USB, Xen and Hyper-V
-    # have PCI addresses above them that tell nothing of their own place.
-    carrier = device.parent if bus in ("virtio", "auxiliary") else device
-    on_pci = _PCI_ADDRESS.match(carrier.name) is not None and bus in ("pci", "virtio", "auxiliary")
+    function = pci_function(device, read)
     rdma = read.entries(device / "infiniband")
     return Hardware(
         present=True,
         driver=read.link_target(device / "driver"),
-        pci_address=carrier.name if on_pci else "",
-        numa_node=read.integer(carrier / "numa_node", high=65535, missing=-1),
+        pci_address=function.name if function else "",
+        numa_node=read.integer((function or device) / "numa_node", high=65535, missing=-1),
         physical_function=read.link_target(device / "physfn"),
         rdma_device=printable(rdma[0]) if len(rdma) == 1 else "",
     )

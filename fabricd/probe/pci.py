@@ -12,7 +12,7 @@ from fabricd.probe.files import FieldReader
 from fabricd.units import parse_transfer_rate
 
 # Domains have four digits, more behind a VMD controller or in a virtual machine on Hyper-V.
-_ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+PCI_ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 _ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
 
 # Base classes and subclasses. Source: PCI Code and ID Assignment Specification.
@@ -23,6 +23,17 @@ _GPU_VENDORS = (_NVIDIA, _AMD, _INTEL, _HABANA)
 
 _MAX_LANES = 32
 _MAX_DEPTH = 32
+
+
+def pci_function(device: Path, read: FieldReader) -> Path | None:
+    """Return the folder of the PCI function that carries a device; None for one that is on no PCI bus.
+
+    Virtio devices and sub-functions hang below their function. Those of USB, Xen and Hyper-V have PCI addresses above
+    them too, but these tell nothing of their own place.
+    """
+    bus = read.link_target(device / "subsystem")
+    carrier = device.parent if bus in ("virtio", "auxiliary") else device
+    return carrier if bus in ("pci", "virtio", "auxiliary") and PCI_ADDRESS.match(carrier.name) else None
 
 
 class PciProbe:
@@ -39,7 +50,7 @@ class PciProbe:
         """
         read = FieldReader()
         base = ctx.roots.sys / "bus/pci/devices"
-        places = {name: _place(base / name, read) for name in read.entries(base) if _ADDRESS.match(name)}
+        places = {name: _place(base / name, read) for name in read.entries(base) if PCI_ADDRESS.match(name)}
         if not places:
             raise ProbeAbsent(f"no PCI devices: {base} is missing or empty")
         wanted = _with_bridges((address for address in places if _matters(base / address, read)), places)
@@ -64,7 +75,7 @@ def _place(path: Path, read: FieldReader) -> _Place:
     for part in list(reversed(real.parts))[1 : _MAX_DEPTH + 1]:
         if _ROOT.match(part):
             return _Place(tuple(bridges), part)
-        if _ADDRESS.match(part):
+        if PCI_ADDRESS.match(part):
             bridges.append(part)
     return _Place()
 

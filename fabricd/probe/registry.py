@@ -4,6 +4,8 @@ from fabricd.probe.base import Probe
 from fabricd.probe.host import HostProbe
 from fabricd.probe.netlink import NetlinkProbe
 from fabricd.probe.numa import NumaProbe
+from fabricd.probe.nvml import NvmlProbe
 from fabricd.probe.pci import PciProbe
+from fabricd.probe.rdma_sysfs import RdmaProbe
 
-PROBES: tuple[Probe, ...] = (HostProbe(), NumaProbe(), PciProbe(), NetlinkProbe())
+PROBES: tuple[Probe, ...] = (HostProbe(), NumaProbe(), PciProbe(), NvmlProbe(), NetlinkProbe(), RdmaProbe())
