@@ -119,6 +119,7 @@ def run_and_show(console: Console, seed: int, *, sizes: Sequence[int], rounds: i
     console.print(describe(outcome.draw), highlight=False)
     console.print(table(outcome.draw, outcome.series, default=DEFAULT))
     console.print(f"seed {seed}: {outcome.verdict}", highlight=False)
+    console.print(f"\nwhat the communicator says of itself:\n{outcome.explain}", markup=False, highlight=False)
     return outcome
 
 
