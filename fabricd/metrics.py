@@ -3,7 +3,15 @@
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -18,6 +26,7 @@ class Metrics:
     """Counters of one daemon."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a series more for each counter, of which nobody asks
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         Gauge("fabricd_build_info", "Version of the daemon.", ["version"], registry=self.registry).labels(

@@ -1,6 +1,6 @@
 """A snapshot as tables for people."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -9,7 +9,7 @@ from rich.text import Text
 from fabricd.model.device import Gpu, Hca, NetInterface, PciDevice, PcieLink
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
-from fabricd.units import format_bandwidth
+from fabricd.units import format_bandwidth, format_ranges
 
 _MAX_CELL = 120
 _PIPE_WIDTH = 200  # nobody's screen limits what goes into a file
@@ -43,17 +43,6 @@ def safe(value: object, style: str = "") -> Text:
     return Text(text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…", style=style)
 
 
-def format_cpus(cpus: Sequence[int]) -> str:
-    """Return CPU numbers as the kernel writes them: ``"0-3,8"``."""
-    spans: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if spans and cpu == spans[-1][1] + 1:
-            spans[-1][1] = cpu
-        else:
-            spans.append([cpu, cpu])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
-
-
 def _host_lines(snapshot: Snapshot) -> Iterable[str]:
     node = snapshot.node
     cpu = node.cpu
@@ -73,7 +62,9 @@ def _host_lines(snapshot: Snapshot) -> Iterable[str]:
 def _numa(snapshot: Snapshot) -> Table:
     table = _table("NUMA nodes", "node", "CPUs", "memory", "distances")
     for node in snapshot.numa:
-        _row(table, node.index, format_cpus(node.cpus), _memory(node.memory_bytes), " ".join(map(str, node.distances)))
+        _row(
+            table, node.index, format_ranges(node.cpus), _memory(node.memory_bytes), " ".join(map(str, node.distances))
+        )
     return table
 
 

@@ -96,6 +96,10 @@ class NodeMap:
             self.map_version.advance()
         return changed
 
+    def peer(self, url: str) -> Peer | None:
+        """Return what is known of the peer at that URL."""
+        return self._peers.get(url)
+
     def set_peer(self, peer: Peer) -> None:
         """Take what is known of a peer, by its URL."""
         before = self._peers.get(peer.url)

@@ -10,17 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from fabricd.errors import UnavailableError
+from fabricd.sockets import KEEPALIVE
 
 _BACKLOG = 2048
-# Groups rest on these: a host that went silent is noticed within 3 + 4 * 1 s. Accepted sockets inherit them (tcp(7)).
-# Keepalive probes only idle connections; TCP_USER_TIMEOUT is for those with data under way, such as heartbeats.
-_KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 7000),
-)
 _PEERCRED = struct.Struct("3i")
 
 
@@ -34,7 +26,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for level, option, value in _KEEPALIVE:
+        for level, option, value in KEEPALIVE:
             listener.setsockopt(level, option, value)
         listener.bind((host, port))
         listener.listen(_BACKLOG)

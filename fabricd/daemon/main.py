@@ -19,6 +19,7 @@ from fabricd.api.longpoll import LongPolls
 from fabricd.api.services import Services
 from fabricd.background import in_thread
 from fabricd.cluster.nodes import NodeMap
+from fabricd.cluster.peers import Peers, PeerSettings
 from fabricd.config import Loaded, keep_unreloadable, needs_restart
 from fabricd.daemon.listeners import UnixListener, listen_tcp
 from fabricd.daemon.notify import Notifier
@@ -67,6 +68,7 @@ class Daemon:
         )
         self.services.metrics.watch(NodeCollector(self._nodes))
         self._prober = Prober(launch.source, self._nodes, lambda: self.services.config.probe_interval_seconds)
+        self._peers = Peers(self._nodes, count=lambda outcome: self.services.metrics.peer_polls.labels(outcome).inc())
         self._notifier = Notifier()
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,6 +101,7 @@ class Daemon:
         if self._launch.live:
             self._start(self._prober.follow_events(), "events")
         self._start(self._announce(_url(tcp), unix), "ready")
+        self._peers.follow(self._peer_settings())
         _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": _url(tcp), "pid": os.getpid()}})
         try:
             await server.serve(sockets=[tcp, *([unix.socket] if unix else [])])
@@ -106,6 +109,7 @@ class Daemon:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks, timeout=0.2)
+            await self._peers.close()
             _log.info("fabricd ends")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -172,8 +176,13 @@ class Daemon:
         self.services.config = config
         self.services.token = loaded.token
         self.services.polls.limit = config.max_long_polls
+        self._peers.follow(self._peer_settings())
         log.set_level(config.log_level)
         _log.info("the configuration was read again", extra={"facts": {"file": loaded.file or "none"}})
+
+    def _peer_settings(self) -> PeerSettings:
+        config = self.services.config
+        return PeerSettings(urls=config.peers, token=self.services.token, gone_seconds=config.peer_gone_seconds)
 
     def _connection_limit(self) -> int:
         """Return how many connections may be open, after asking the kernel for as many descriptors."""
