@@ -87,12 +87,26 @@ def check_leading_axis(array: Array, size: int, operation: str) -> None:
 
 def same_memory(one: Array, other: Array) -> bool:
     """Tell whether two contiguous arrays are exactly the same bytes."""
-    return bool(one.ctypes.data == other.ctypes.data and one.nbytes == other.nbytes and one.nbytes > 0)
+    if one is other:
+        return True
+    return one.nbytes == other.nbytes > 0 and _address(one) == _address(other)
 
 
-def overlap(one: Array, other: Array) -> bool:
-    """Tell whether two contiguous arrays share a byte."""
-    return bool(np.may_share_memory(one, other))
+def apart(source: Array, result: Array, *, allowed: Array | None) -> Array:
+    """Return ``source``, or a copy of it when writing ``result`` would overwrite it meanwhile.
+
+    Args:
+        source: read by an operation.
+        result: written by it; contiguous like ``source``.
+        allowed: the part of ``result`` that ``source`` may be, exactly: the operation's way to work in place.
+    """
+    if not np.may_share_memory(source, result) or (allowed is not None and same_memory(source, allowed)):
+        return source
+    return source.copy()
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def describe(shape: tuple[int, ...], dtype: "np.dtype[Any]") -> str:

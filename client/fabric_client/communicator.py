@@ -3,16 +3,9 @@
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from fabric_client.arrays import (
-    as_input,
-    as_result,
-    check_leading_axis,
-    check_writable,
-    overlap,
-    same_memory,
-)
+from fabric_client.arrays import apart, as_input, as_result, check_leading_axis, check_writable
 from fabric_client.explain import explain_communicator
-from fabric_client.ops import ReduceOp, check_op_for_kind, parse_op
+from fabric_client.ops import ReduceOp, check_op_for_dtype, parse_op
 from fabricd.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,8 +80,7 @@ class Communicator:
         """
         source, operator = self._reducible(array, op)
         result = as_result(out, source.shape, source.dtype)
-        if overlap(source, result) and not same_memory(source, result):
-            source = source.copy()
+        source = apart(source, result, allowed=result)
         engine = self._runner.engine
         self._runner.collective(
             "all_reduce", lambda: engine.all_reduce(source, result, operator), timeout, source, result
@@ -126,8 +118,8 @@ class Communicator:
         self._check_rank(root, "root")
         source, operator = self._reducible(array, op)
         result = as_result(out, source.shape, source.dtype) if self.rank == root else None
-        if result is not None and overlap(source, result) and not same_memory(source, result):
-            source = source.copy()
+        if result is not None:
+            source = apart(source, result, allowed=result)
         engine = self._runner.engine
         self._runner.collective(
             "reduce", lambda: engine.reduce(source, result, operator, root), timeout, source, result
@@ -164,8 +156,7 @@ class Communicator:
         source, operator = self._reducible(array, op)
         check_leading_axis(source, self.size, "reduce_scatter")
         result = as_result(out, source.shape[1:], source.dtype)
-        if overlap(source, result):
-            source = source.copy()
+        source = apart(source, result, allowed=None)
         engine = self._runner.engine
         self._runner.collective(
             "reduce_scatter", lambda: engine.reduce_scatter(source, result, operator), timeout, source, result
@@ -195,8 +186,7 @@ class Communicator:
         """
         source = as_input(array)
         result = as_result(out, (self.size, *source.shape), source.dtype)
-        if overlap(source, result) and not same_memory(source, result[self.rank : self.rank + 1]):
-            source = source.copy()
+        source = apart(source, result, allowed=result[self.rank : self.rank + 1])
         engine = self._runner.engine
         self._runner.collective("all_gather", lambda: engine.all_gather(source, result), timeout, source, result)
         return result
@@ -224,8 +214,7 @@ class Communicator:
         source = as_input(array)
         check_leading_axis(source, self.size, "all_to_all")
         result = as_result(out, source.shape, source.dtype)
-        if overlap(source, result) and not same_memory(source, result):
-            source = source.copy()
+        source = apart(source, result, allowed=result)
         engine = self._runner.engine
         self._runner.collective("all_to_all", lambda: engine.all_to_all(source, result), timeout, source, result)
         return result
@@ -334,8 +323,7 @@ class Communicator:
         data, target = as_input(array), check_writable(out, "out")
         self._check_peer(dest, "dest", tag)
         self._check_peer(source, "source", tag)
-        if overlap(data, target):
-            data = data.copy()
+        data = apart(data, target, allowed=None)
         what = f"sendrecv to rank {dest} and from rank {source}"
         engine = self._runner.engine
         self._runner.run(what, lambda: engine.exchange(data, dest, target, source, tag), timeout, data, target)
@@ -396,7 +384,7 @@ class Communicator:
     def _reducible(self, array: object, op: str | ReduceOp) -> "tuple[NDArray[Any], ReduceOp]":
         operator = parse_op(op)
         source = as_input(array)
-        check_op_for_kind(operator, source.dtype.kind, str(source.dtype))
+        check_op_for_dtype(operator, source.dtype)
         if not source.dtype.isnative:
             raise InputError(f"cannot reduce {source.dtype}: not in this machine's byte order")
         return source, operator

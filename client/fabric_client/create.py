@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fabric_client.communicator import Communicator
 from fabric_client.connection import Connection
+from fabric_client.engine.base import Engine
 from fabric_client.environment import Identity, identify, pmi_is_alive
 from fabric_client.locate import find_daemon, find_group_secret, find_token
 from fabric_client.membership import Membership
@@ -117,9 +118,17 @@ def _start(
         )
         engine = start.run(timeout=timeout, environ=os.environ)
     except BaseException as error:
-        membership.abort(f"rank {identity.rank} could not start: {type(error).__name__}")
+        membership.give_up(f"rank {identity.rank} could not start MPI", error)
         raise
-    runner = Runner(engine, membership, identity.group, operation_timeout)
+    hosts = {part.rank: part.host_index for part in answer.plan.ranks}
+    beside = sum(host == hosts[identity.rank] for host in hosts.values())
+    return _communicator(engine, membership, identity, operation_timeout, ranks_on_host=beside)
+
+
+def _communicator(
+    engine: Engine, membership: Membership | None, identity: Identity, timeout: float | None, *, ranks_on_host: int
+) -> Communicator:
+    runner = Runner(engine, membership, identity.group, timeout=timeout, ranks_on_host=ranks_on_host)
     atexit.register(runner.end_of_process)
     return Communicator(runner, identity)
 
@@ -151,10 +160,8 @@ def _launcher_serves(identity: Identity, url: str | None, environ: Mapping[str, 
 def _on_launcher(identity: Identity, timeout: float, operation_timeout: float | None) -> Communicator:
     from fabric_client.engine.mpi_start import on_running_mpi
 
-    engine = on_running_mpi(timeout=timeout)
-    runner = Runner(engine, None, identity.group, operation_timeout)
-    atexit.register(runner.end_of_process)
-    return Communicator(runner, identity)
+    engine, ranks_on_host = on_running_mpi(timeout=timeout)
+    return _communicator(engine, None, identity, operation_timeout, ranks_on_host=ranks_on_host)
 
 
 def _local_view(environ: Mapping[str, str]) -> LocalView:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fabric_client.rendezvous import Rendezvous
 from fabric_client.watch import GroupWatch
-from fabricd.errors import FabricError
+from fabricd.errors import FabricError, GroupError, RankLostError
 from fabricd.model.plan import GroupPlan
 
 
@@ -33,6 +33,18 @@ class Membership:
     def abort(self, reason: str) -> None:
         """End the group for everybody."""
         self._go(lambda: self._rendezvous.abort(reason))
+
+    def give_up(self, what: str, error: BaseException) -> None:
+        """Go, because of ``error``; tell the others why, unless the group itself told this rank.
+
+        Args:
+            what: who failed at what.
+            error: of foreign errors only the type is told, their text may hold anything.
+        """
+        if isinstance(error, RankLostError | GroupError):
+            self.leave()
+        else:
+            self.abort(f"{what}: {error.message if isinstance(error, FabricError) else type(error).__name__}")
 
     def _go(self, say: Callable[[], bool]) -> None:
         """Say it before the stream ends: a stream that ends without a word is a lost rank."""

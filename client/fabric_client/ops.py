@@ -1,8 +1,12 @@
 """Reduction operators."""
 
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 from fabricd.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class ReduceOp(StrEnum):
@@ -50,17 +54,12 @@ def parse_op(op: str | ReduceOp) -> ReduceOp:
         raise InputError(f"no operator called {op!r}", hint="valid: " + ", ".join(ReduceOp)) from None
 
 
-def check_op_for_kind(op: ReduceOp, kind: str, dtype: str) -> None:
+def check_op_for_dtype(op: ReduceOp, dtype: "np.dtype[Any]") -> None:
     """Refuse an operator that has no meaning for a dtype.
-
-    Args:
-        op: the operator.
-        kind: ``numpy.dtype.kind``.
-        dtype: the dtype's name, for the message.
 
     Raises:
         InputError: says which kinds the operator takes.
     """
-    if kind not in _KINDS[op]:
+    if dtype.kind not in _KINDS[op]:
         valid = ", ".join(_KIND_NAMES[letter] for letter in _KINDS[op])
         raise InputError(f"{op} of {dtype} has no meaning", hint=f"{op} takes {valid}; convert with array.astype(...)")

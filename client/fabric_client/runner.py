@@ -9,8 +9,8 @@ from typing import Any
 
 from fabric_client.engine.base import Engine, Pending
 from fabric_client.membership import Membership
-from fabric_client.progress import wait_for
-from fabricd.errors import CommunicatorError, EngineError, FabricError, GroupError, InputError, RankLostError
+from fabric_client.progress import spins_for, wait_for
+from fabricd.errors import CommunicatorError, EngineError, FabricError, InputError, RankLostError
 
 #: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
 _VERDICT_SECONDS = 3.0
@@ -28,14 +28,24 @@ class Runner:
         membership: the group, or None where a launcher looks after the ranks.
         group: name, for errors.
         timeout: default seconds for an operation; None is without limit.
+        ranks_on_host: how many ranks share this host's cores.
     """
 
-    def __init__(self, engine: Engine, membership: Membership | None, group: str, timeout: float | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        membership: Membership | None,
+        group: str,
+        *,
+        timeout: float | None,
+        ranks_on_host: int,
+    ) -> None:
         self.engine = engine
         self.membership = membership
         self.group = group
         self.timeout = timeout
         self.closed = False
+        self._spins = spins_for(ranks_on_host)
         self._pid = os.getpid()
         self._broken: BaseException | None = None
         #: What was pending when it broke: MPI may still write there.
@@ -66,6 +76,7 @@ class Runner:
                 timeout=self.timeout if timeout is None else timeout,
                 what=what,
                 transfer_bytes=sum(array.nbytes for array in keep if array is not None),
+                spins=self._spins,
             )
         except InputError:
             raise  # noticed before anything was sent, or after all was received: nobody is out of step
@@ -86,7 +97,7 @@ class Runner:
             raise CommunicatorError(f"{what}: the communicator of group {self.group!r} is closed")
         if self._broken is not None:
             raise CommunicatorError(
-                f"{what}: the communicator of group {self.group!r} is broken since {_short(self._broken)}",
+                f"{what}: the communicator of group {self.group!r} is broken since {self._broken}",
                 hint="restart the job or form a new group",
             )
         if os.getpid() != self._pid:
@@ -155,7 +166,7 @@ class Runner:
 
     def _break(self, error: BaseException, what: str) -> BaseException:
         """Mark as broken; return the error to raise: that a rank is lost says more than what MPI saw of it."""
-        if isinstance(error, EngineError):
+        if isinstance(error, EngineError) and error.details.get("peer_may_be_lost"):
             error = self._verdict(what) or error
         self._broken = error
         self.engine.abandon()
@@ -170,17 +181,8 @@ class Runner:
         return verdict
 
     def give_up(self, error: BaseException) -> None:
-        """Go, because of ``error``; tell the others unless it is from the group that this rank knows."""
+        """Go, because of ``error``, and wait for nobody."""
         self.closed = True
         self.engine.abandon()
-        if self.membership is None:
-            return
-        if isinstance(error, RankLostError | GroupError):
-            self.membership.leave()
-        else:
-            self.membership.abort(f"rank {self.engine.rank}: {_short(error)}")
-
-
-def _short(error: BaseException) -> str:
-    """Return what may be told to the other ranks: own errors in full, of others only the type."""
-    return error.message if isinstance(error, FabricError) else type(error).__name__
+        if self.membership is not None:
+            self.membership.give_up(f"rank {self.engine.rank}", error)

@@ -146,7 +146,7 @@ class GroupWatch:
             self._fail(error)
 
     def _fail(self, error: FabricError) -> None:
-        self._error = error
+        self._error = self._error or error  # the first is the reason of the others
         self._connected.set()
         self.alert = True
 

@@ -47,6 +47,9 @@ _TYPES = {
     "G": MPI.C_LONG_DOUBLE_COMPLEX,
 }
 
+#: Error classes that a broken connection can end in.
+_FROM_OUTSIDE = frozenset({MPI.ERR_OTHER, MPI.ERR_INTERN, MPI.ERR_UNKNOWN, MPI.ERR_PROC_ABORTED})
+
 
 class MpiPending:
     """A request of MPI, and what is left to do when it has ended."""
@@ -83,12 +86,15 @@ class _Both:
 
 
 def map_error(error: Any) -> EngineError:
-    """Return what an MPI exception means. The only place where MPI's errors are translated."""
+    """Return what an MPI exception means. The only place where MPI's errors are translated.
+
+    ``details["peer_may_be_lost"]`` tells whether a lost rank could be behind it.
+    """
     kind = error.Get_error_class()
+    details = {"mpi_class": kind, "peer_may_be_lost": kind in _FROM_OUTSIDE}
     if kind == MPI.ERR_TRUNCATE:
-        return EngineError("a message is longer than the array that receives it", details={"mpi_class": kind})
-    text = " ".join(error.Get_error_string().split())
-    return EngineError(f"MPI: {text}", details={"mpi_class": kind})
+        return EngineError("a message is longer than the array that receives it", details=details)
+    return EngineError("MPI: " + " ".join(error.Get_error_string().split()), details=details)
 
 
 class MpiEngine:

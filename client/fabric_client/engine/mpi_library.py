@@ -89,16 +89,32 @@ def finalize(*, deadline: float, clock: Callable[[], float]) -> bool:
     return bool(code == MPI.SUCCESS)
 
 
-def unlink_segments() -> None:
-    """Unlink MPICH's shared memory files that this process has mapped, so that a killed group leaves none behind.
+def unlink_segments(kvsname: str | None) -> None:
+    """Unlink MPICH's shared memory files of one group, so that a killed group leaves none behind.
 
-    The memory lives on as long as a rank has it mapped. To be called when every rank of the host has.
+    The memory lives on as long as a rank has it mapped. To be called when every rank of this host has mapped it, or
+    when the group is lost anyway.
+
+    Args:
+        kvsname: the group's; MPICH derives the files' names from it, and other groups' files have others. None, where
+            a launcher chose it, leaves the files that this process has mapped.
     """
+    directory, prefix = os.path.split(_SEGMENT)
+    paths = set() if kvsname is None else set(Path(directory).glob(f"{prefix}{_fnv1a(kvsname):x}_*"))
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if _SEGMENT in line}
+        fields = (line.split(maxsplit=5)[-1].strip() for line in maps if _SEGMENT in line)
+        paths.update(Path(path) for path in fields if not path.endswith(" (deleted)"))
     for path in paths:
-        with suppress(FileNotFoundError):
-            Path(path.removesuffix(" (deleted)")).unlink()
+        with suppress(OSError):  # another rank of the group was faster
+            path.unlink()
+
+
+def _fnv1a(text: str) -> int:
+    """Return the 32-bit FNV-1a hash, which MPICH 4 and 5 name their segments by (found by trial)."""
+    value = 0x811C9DC5
+    for byte in text.encode():
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
 
 
 def _library() -> ctypes.CDLL:

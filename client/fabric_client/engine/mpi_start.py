@@ -104,13 +104,15 @@ class PlannedStart:
         stale = scrub_process_manager()
         bootstrap = {"PMI_FD": str(self._pmi.fd), "PMI_RANK": str(answer.rank), "PMI_SIZE": str(answer.size)}
         self._pmi.start()
-        with variables_set({**chosen, **bootstrap}):
-            mpi_library.initialize(self._failure, deadline=self._deadline, clock=time.monotonic)
-        os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
-        atexit.register(self._answer_finalize, os.getpid())
-        comm, control = _duplicate(self._complete), _duplicate(self._complete)
-        # Every rank of every host has mapped its host's segment by now: the duplication was collective.
-        mpi_library.unlink_segments()
+        try:
+            with variables_set({**chosen, **bootstrap}):
+                mpi_library.initialize(self._failure, deadline=self._deadline, clock=time.monotonic)
+            os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
+            atexit.register(self._answer_finalize, os.getpid())
+            comm, control = _duplicate(self._complete), _duplicate(self._complete)
+        finally:
+            # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
+            mpi_library.unlink_segments(answer.kvsname)
         lines = [f"{mpi_library.library_version()} over UCX, started by this client", *notes]
         if stale:
             lines.append("removed variables of an outer process manager: " + " ".join(sorted(stale)))
@@ -141,7 +143,7 @@ class PlannedStart:
 
     def _mpi_aborts(self, code: int) -> None:
         """MPICH printed why and is about to call exit: leave nothing behind, and tell the group."""
-        mpi_library.unlink_segments()
+        mpi_library.unlink_segments(self._answer.kvsname)
         self._on_abort(f"MPI ended rank {self._answer.rank} with code {code}; its standard error says why")
 
 
@@ -152,8 +154,11 @@ def running_mpi() -> tuple[int, int] | None:
     return int(MPI.COMM_WORLD.Get_rank()), int(MPI.COMM_WORLD.Get_size())
 
 
-def on_running_mpi(*, timeout: float) -> MpiEngine:
-    """Return an engine on the MPI that another launcher's PMI, or the user's code, has started."""
+def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
+    """Return an engine on the MPI that another launcher's PMI, or the user's code, has started.
+
+    Also returns how many ranks share this host.
+    """
     started_here = not MPI.Is_initialized()
     if started_here:
         _claim_process()
@@ -164,9 +169,13 @@ def on_running_mpi(*, timeout: float) -> MpiEngine:
         wait_for(pending, lambda: None, timeout=timeout, what="MPI_Comm_idup")
 
     comm, control = _duplicate(complete), _duplicate(complete)
-    return MpiEngine(
-        comm, control, owns_mpi=started_here, lines=(f"{mpi_library.library_version()}, {who}; no plan, no daemon",)
-    )
+    if started_here:
+        mpi_library.unlink_segments(None)
+    beside = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    ranks_on_host = int(beside.Get_size())
+    beside.Free()
+    lines = (f"{mpi_library.library_version()}, {who}; no plan, no daemon",)
+    return MpiEngine(comm, control, owns_mpi=started_here, lines=lines), ranks_on_host
 
 
 def _duplicate(complete: Callable[[Pending], None]) -> "MPI.Intracomm":
