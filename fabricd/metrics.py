@@ -26,7 +26,8 @@ class Metrics:
     """Counters of one daemon."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a series more for each counter, of which nobody asks
+        # Otherwise each counter brings a second series, of which nobody asks.
+        disable_created_metrics()  # type: ignore[no-untyped-call] # the library gives it no types
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         Gauge("fabricd_build_info", "Version of the daemon.", ["version"], registry=self.registry).labels(
