@@ -156,9 +156,13 @@ class MpiEngine:
         if array.dtype == np.float16:
             wide, part = array.astype(np.float32), np.empty(out.shape, np.float32)
             narrow = self._narrow(part, out, op)
-            return self._start(self._comm.Ireduce_scatter_block, _typed(wide), _typed(part), _OPS[op], after=narrow)
+            return self._start(
+                self._comm.Ireduce_scatter_block, _typed(wide, part.size), _typed(part), _OPS[op], after=narrow
+            )
         divide = self._averaged(out, op)
-        return self._start(self._comm.Ireduce_scatter_block, _typed(array), _typed(out), _OPS[op], after=divide)
+        return self._start(
+            self._comm.Ireduce_scatter_block, _typed(array, out.size), _typed(out), _OPS[op], after=divide
+        )
 
     def all_gather(self, array: Array, out: Array) -> Pending:
         """See the protocol."""
@@ -251,8 +255,9 @@ class MpiEngine:
         return narrow
 
 
-def _typed(array: Array) -> list[Any]:
-    return [array, array.size, _TYPES[array.dtype.char]]
+def _typed(array: Array, count: int | None = None) -> list[Any]:
+    """Return a buffer for data that is computed with; ``count`` is of one block where MPI counts blocks."""
+    return [array, array.size if count is None else count, _TYPES[array.dtype.char]]
 
 
 def _bytes(array: Array, count: int | None = None) -> list[Any]:

@@ -132,9 +132,14 @@ def check_transports(value: str, view: LocalView) -> None:
         )
 
 
+def is_of_process_manager(name: str) -> bool:
+    """Tell whether an environment variable is one by which an MPI launcher and its ranks find each other."""
+    return name.startswith(_MANAGER_PREFIXES) or name in _MANAGER_NAMES
+
+
 def scrub_process_manager() -> tuple[str, ...]:
     """Remove the variables of an outer process manager from the environment; return their names."""
-    stale = tuple(name for name in os.environ if name.startswith(_MANAGER_PREFIXES) or name in _MANAGER_NAMES)
+    stale = tuple(name for name in os.environ if is_of_process_manager(name))
     for name in stale:
         del os.environ[name]
     return stale

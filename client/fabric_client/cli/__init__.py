@@ -1,0 +1,18 @@
+"""The client's command line: ``fabricctl``."""
+
+import sys
+from typing import NoReturn
+
+INSTALL = "python3 -m pip install 'fabricd[cli]'"
+
+
+def main() -> NoReturn:
+    """Run it. Exit status: 0 fine, 1 a negative answer, 2 usage or input error, 3 cannot reach what was asked."""
+    try:
+        from fabric_client.cli.main import run
+    except ModuleNotFoundError as error:
+        if (error.name or "fabricd").split(".")[0] in ("fabricd", "fabric_client"):
+            raise
+        sys.stderr.write(f"fabricctl: {error.name} is not installed; the command line needs it: {INSTALL}\n")
+        sys.exit(2)
+    sys.exit(run())

@@ -1,0 +1,43 @@
+"""The commands of ``fabricctl``, and how errors become exit statuses."""
+
+import importlib.metadata
+import sys
+from typing import Annotated
+
+import typer
+
+from fabric_client.cli import bench_command, run_command
+from fabricd.errors import FabricError
+
+app = typer.Typer(
+    name="fabricctl",
+    help="Asks the map, explains paths, and runs ranks on the best one.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+#: Each module adds its commands.
+for _module in (run_command, bench_command):
+    _module.register(app)
+
+
+def run() -> int:
+    """Run the command line and return its exit status; errors go to standard error, without a traceback."""
+    try:
+        app()
+    except FabricError as error:
+        sys.stderr.write(f"fabricctl: {error}\n")
+        return error.exit_status
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+    return 0
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"fabricctl {importlib.metadata.version('fabricd')}")
+        raise typer.Exit

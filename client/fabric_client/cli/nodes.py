@@ -1,0 +1,46 @@
+"""``fabricctl nodes``: the nodes that a daemon knows, and how fresh its knowledge is."""
+
+import typer
+
+from fabric_client.cli.show import console, print_json, table, text
+from fabric_client.cli.source import FromOption, JsonOption
+from fabric_client.connection import Connection
+from fabric_client.locate import find_daemon, find_token
+from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus
+
+_STYLES = {NodeState.OK: "green", NodeState.STALE: "yellow", NodeState.GONE: "red", NodeState.UNKNOWN: "red"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("nodes")(nodes)
+
+
+def nodes(*, origin: FromOption = None, as_json: JsonOption = False) -> None:
+    """List the nodes that a daemon knows."""
+    connection = Connection(find_daemon(origin), token=find_token())
+    cluster = connection.get("/v1/cluster", ClusterStatus)
+    if as_json:
+        print_json(cluster)
+        return
+    out = console()
+    columns = ("NODE", "STATE", ">AGE", ">GPUS", ">HCAS", ">PORTS", "SYSTEM", "ADDRESS", "REASON")
+    out.print(table(columns, [_row(status) for status in cluster.nodes]))
+    for conflict in cluster.conflicts:
+        out.print(text(f"conflict: {conflict}", "yellow"))
+
+
+def _row(status: NodeStatus) -> tuple[object, ...]:
+    snapshot = status.snapshot
+    counts: tuple[object, ...] = ("?", "?", "?", "")
+    if snapshot is not None:
+        counts = (
+            len(snapshot.gpus),
+            len(snapshot.hcas),
+            sum(1 for interface in snapshot.interfaces if interface.pci_address),
+            ", ".join(filter(None, (snapshot.node.os, snapshot.node.virtualization))),
+        )
+    name = (status.name or "?") + (" (this node)" if status.this_node else "")
+    age = "never" if status.age_seconds is None else f"{status.age_seconds:.0f} s"
+    state = text(status.state, _STYLES[status.state])
+    return (name, state, age, *counts, status.url, status.reason)

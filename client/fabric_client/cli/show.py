@@ -1,0 +1,69 @@
+"""Output for people and for programs. Names come from machines and networks, so nothing of them is obeyed."""
+
+import sys
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fabricd.model.codec import to_json
+
+#: Categories of characters that change how a terminal behaves or hide what a text says: control, format (among them
+#: those that turn the direction of writing), surrogate, private use, not assigned, line and paragraph separators.
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_LONGEST = 400
+
+
+def clean(text: object, *, keep: str = "") -> str:
+    r"""Return a text that a terminal only shows: what would do anything else is written as ``\x1b``.
+
+    Args:
+        text: anything; shortened beyond 400 characters, unless ``keep`` says that it is a whole page.
+        keep: characters to leave as they are.
+    """
+    shown = str(text)
+    if not keep and len(shown) > _LONGEST:
+        shown = shown[:_LONGEST] + "..."
+    return "".join(
+        character
+        if character in keep or unicodedata.category(character) not in _UNSAFE
+        else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in shown
+    )
+
+
+def text(value: object, style: str = "") -> Text:
+    """Return a value as styled text, without markup."""
+    return Text(clean(value), style=style)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> Table:
+    """Return a plain table. Columns that begin with ``>`` are aligned to the right."""
+    made = Table(
+        title=text(title) if title else None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for column in columns:
+        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(value if isinstance(value, Text) else text(value) for value in row))
+    return made
+
+
+def console() -> Console:
+    """Return standard output as a console. Into a file or a pipe lines are as long as they are."""
+    return Console(
+        file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 240
+    )
+
+
+def print_page(page: str) -> None:
+    """Print text that is laid out already, with tabs and line breaks."""
+    sys.stdout.write(clean(page, keep="\t\n"))
+
+
+def print_json(value: Any) -> None:
+    """Print a model, mapping or sequence as one line of JSON."""
+    sys.stdout.write(to_json(value).decode() + "\n")

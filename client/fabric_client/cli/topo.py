@@ -1,0 +1,126 @@
+"""``fabricctl topo``: what is in a node, how it hangs together, and which NIC each GPU should use."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from fabric_client.cli.show import clean, console, print_json, print_page, table, text
+from fabric_client.cli.source import FromOption, JsonOption, load
+from fabric_client.cli.topo_tree import tree_of
+from fabricd.errors import InputError
+from fabricd.graph.from_nccl import graph_from_nccl
+from fabricd.graph.graph import Graph, VertexKind
+from fabricd.graph.networks import NetworkMap, find_networks
+from fabricd.graph.snapshot import graph_of
+from fabricd.model.codec import to_builtins
+from fabricd.model.observation import Outcome
+from fabricd.model.snapshot import Snapshot
+from fabricd.paths.affinity import Affinity, affinity
+from fabricd.paths.graph_matrix import affinities_of, graph_matrix
+from fabricd.paths.matrix import TopologyMatrix, format_matrix, topology_matrix
+from fabricd.paths.search import PathSearch
+from fabricd.units import format_bandwidth
+
+NodeOption = Annotated[str, typer.Option("--node", help="Another node that the daemon knows, by name or node_id.")]
+TreeOption = Annotated[bool, typer.Option("--tree", help="Show the tree also where there is a matrix.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("topo")(topo)
+
+
+def topo(
+    *, origin: FromOption = None, node: NodeOption = "", as_tree: TreeOption = False, as_json: JsonOption = False
+) -> None:
+    """Show a node: the matrix of its GPUs and NICs, or the tree of NUMA nodes, PCI devices and ports."""
+    source = load(origin)
+    if source.topology is None:
+        view = _of_snapshot(source.node(node))
+    elif node:
+        raise InputError("--node goes with a daemon or a snapshot of a cluster", hint="a topology file has no nodes")
+    else:
+        graph = graph_from_nccl(source.topology)
+        matrix = graph_matrix(graph, affinities_of(source.topology))
+        ports = [vertex.name for vertex in graph.of_kind(VertexKind.HCA_PORT)]
+        view = _View(source.name, graph, matrix, affinity(graph, PathSearch(graph), ports), None, NetworkMap((), ()))
+    if as_json:
+        print_json(view.as_json())
+    else:
+        view.show(as_tree=as_tree)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    name: str
+    graph: Graph
+    matrix: TopologyMatrix
+    affinity: Affinity
+    snapshot: Snapshot | None  #: None for a topology file
+    networks: NetworkMap
+
+    def as_json(self) -> dict[str, Any]:
+        edges = [edge for edge in self.graph.edges() if edge.src < edge.dst]
+        return {
+            "name": self.name,
+            "node": to_builtins(self.snapshot.node) if self.snapshot else None,
+            "probes": to_builtins(self.snapshot.probes) if self.snapshot else [],
+            "vertices": to_builtins(list(self.graph)),
+            "links": to_builtins(edges),
+            "matrix": to_builtins(self.matrix),
+            "affinity": to_builtins(self.affinity),
+            "networks": to_builtins(self.networks.networks),
+            "no_network": to_builtins(self.networks.rejected),
+            "conflicts": to_builtins(self.graph.conflicts),
+        }
+
+    def show(self, *, as_tree: bool) -> None:
+        out = console()
+        for line in self._heading():
+            out.print(text(line))
+        has_gpus = bool(self.affinity.gpus)
+        if has_gpus:
+            print_page("\n" + format_matrix(self.matrix))
+            if self.affinity.ports:
+                out.print()
+                out.print(self._affinity_table())
+        if as_tree or not has_gpus:
+            out.print()
+            out.print(tree_of(self.graph, self.snapshot, self.networks))
+        for conflict in self.graph.conflicts:
+            taken = f" (taken: {conflict.taken})" if conflict.taken else ""
+            out.print(text(f"conflict at {conflict.where}: {conflict.problem}{taken}", "yellow"))
+
+    def _heading(self) -> Iterator[str]:
+        snapshot = self.snapshot
+        if snapshot is None:
+            yield self.name
+            return
+        node = snapshot.node
+        system = " ".join(filter(None, (node.vendor, node.product)))
+        machine = [system, node.cpu.name or node.cpu.vendor, node.virtualization, node.os]
+        yield f"{node.name}: {', '.join(filter(None, machine))}" + ("" if snapshot.this_host else " (a replay)")
+        for report in snapshot.probes:
+            if report.outcome is not Outcome.OK:
+                yield f"not seen by {report.name}: {report.outcome}" + (f", {report.reason}" if report.reason else "")
+
+    def _affinity_table(self) -> Any:
+        rows = []
+        for one in self.affinity.gpus:
+            others = [port for port in one.best if port not in one.assigned]
+            speed = format_bandwidth(one.bandwidth_bytes_per_second)
+            rows.append((one.gpu, ", ".join(one.assigned) or "none", one.type, speed, ", ".join(others)))
+        return table(("GPU", "BEST NIC", "PATH", ">BANDWIDTH", "AS GOOD"), rows)
+
+
+def _of_snapshot(snapshot: Snapshot) -> _View:
+    graph = graph_of(snapshot, node="")
+    networks = find_networks({snapshot.node.node_id: snapshot})
+    used = {port.interface for network in networks.networks if network.role == "data" for port in network.ports}
+    ports = [vertex.name for vertex in graph.of_kind(VertexKind.HCA_PORT) if vertex.name in used]
+    if not ports:
+        ports = [vertex.name for vertex in graph.of_kind(VertexKind.NIC) if vertex.name in used and not vertex.virtual]
+    found = affinity(graph, PathSearch(graph), ports)
+    return _View(clean(snapshot.node.name), graph, topology_matrix(snapshot), found, snapshot, networks)
