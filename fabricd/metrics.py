@@ -1,6 +1,6 @@
 """What the daemon counts about itself, for Prometheus. Each daemon has a registry of its own."""
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 from prometheus_client import (
@@ -58,6 +58,10 @@ class Metrics:
         self._requests.labels(method, route, str(status)).inc()
         if took is not None and b"wait=" not in scope.get("query_string", b""):
             self._durations.labels(route).observe(took)
+
+    def watch_long_polls(self, count: Callable[[], float]) -> None:
+        """Show how many long polls and streams are open."""
+        Gauge("fabricd_long_polls", "Long polls and streams open now.", registry=self.registry).set_function(count)
 
     def watch(self, collector: Collector) -> None:
         """Add a source of figures that is read with each scrape."""

@@ -67,6 +67,7 @@ class Daemon:
             config=config, nodes=self._nodes, polls=LongPolls(config.max_long_polls), token=loaded.token
         )
         self.services.metrics.watch(NodeCollector(self._nodes))
+        self.services.metrics.watch_long_polls(lambda: self.services.polls.open)
         self._prober = Prober(launch.source, self._nodes, lambda: self.services.config.probe_interval_seconds)
         self._peers = Peers(self._nodes, count=lambda outcome: self.services.metrics.peer_polls.labels(outcome).inc())
         self._notifier = Notifier()
@@ -80,6 +81,7 @@ class Daemon:
             UnavailableError: it cannot listen where it should.
         """
         config = self.services.config
+        retract(self._launch.ready_file)  # of a daemon that was killed
         tcp = listen_tcp(config.host, config.port)
         try:
             unix = UnixListener(config.socket) if config.socket else None

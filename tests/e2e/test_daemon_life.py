@@ -1,0 +1,204 @@
+"""A real daemon's life: signals, sockets, supervisor, reload, and its end whatever clients do."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from demo.daemons import program
+from tests.support.daemon import STOP_SECONDS, daemon, eventually, refused
+
+
+def test_says_where_it_listens_and_takes_that_back(tmp_path):
+    with daemon(tmp_path) as running:
+        told = json.loads((tmp_path / "d.ready").read_text())
+        assert told == {"url": running.url, "socket": running.socket, "node_id": "d", "pid": running.process.pid}
+        assert running.get("/readyz").text == "ready\n"
+        running.stop()
+        assert not (tmp_path / "d.ready").exists()
+        assert not Path(running.socket).exists()
+
+
+def test_ends_in_time_with_fifty_long_polls_and_idle_and_slow_clients(tmp_path):
+    with daemon(tmp_path) as running:
+        answers = []
+
+        def poll():
+            answers.append(running.get("/v1/node?wait=60&generation=1", seconds=70).status_code)
+
+        threads = [threading.Thread(target=poll) for _ in range(50)]
+        for thread in threads:
+            thread.start()
+        port = int(running.url.rpartition(":")[2])
+        idle = socket.create_connection(("127.0.0.1", port))
+        halfway = socket.create_connection(("127.0.0.1", port))
+        halfway.sendall(b"GET /v1/node HTTP/1.1\r\nHost: local")
+        with running.unix() as client:
+            eventually(lambda: "fabricd_long_polls 50.0" in client.get("/metrics").text, told=[running])
+        took = running.stop()
+        for thread in threads:
+            thread.join(5)
+        assert took < STOP_SECONDS
+        assert answers == [503] * 50  # told to ask again, not cut off
+        idle.close()
+        halfway.close()
+
+
+def test_sigint_ends_it_too(tmp_path):
+    with daemon(tmp_path) as running:
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(5) == 0
+
+
+def test_reload_takes_the_good_and_refuses_the_bad(tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text('allowed_hosts = ["one.example"]\n')
+    with daemon(tmp_path, "--config", str(config)) as running:
+
+        def status(host: str) -> int:
+            return running.get("/v1/node", headers={"Host": host}).status_code
+
+        assert (status("one.example"), status("two.example")) == (200, 421)
+        config.write_text('allowed_hosts = ["two.example"]\nname = "other"\nlog_level = "debug"\n')
+        running.process.send_signal(signal.SIGHUP)
+        eventually(lambda: status("two.example") == 200, told=[running])
+        assert status("one.example") == 421
+        config.write_text('allowed_hosts = ["three.example"]\nprot = 1\nlog_level = "loud"\n')
+        running.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "stays as it is" in running.log, told=[running])
+        assert "did you mean 'port'" in running.log
+        assert "'loud' is not one of" in running.log
+        assert (status("two.example"), status("three.example")) == (200, 421)
+        assert 'fabricd_reloads_total{outcome="failed"} 1.0' in running.get("/metrics").text
+
+
+def test_reload_says_what_only_a_restart_changes(tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text("")
+    with daemon(tmp_path, "--config", str(config)) as running:
+        config.write_text('log_format = "json"\nprobe_interval_seconds = 5\n')
+        running.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "settings=log_format" in running.log, told=[running])
+
+
+def test_two_daemons_cannot_share_a_socket_and_the_other_is_named(tmp_path):
+    with daemon(tmp_path) as running:
+        status, said = refused("serve", "--port", "0", "--socket", running.socket)
+        assert status == 1
+        assert f"process {running.process.pid}" in said
+        assert running.socket in said
+        assert running.get("/livez").status_code == 200
+
+
+def test_a_socket_that_some_other_program_listens_at_is_left_alone(tmp_path):
+    path = tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        status, said = refused("serve", "--port", "0", "--socket", str(path))
+        assert status == 1
+        assert f"process {os.getpid()}" in said
+        assert path.is_socket()
+
+
+def test_a_file_in_the_sockets_place_is_left_alone(tmp_path):
+    path = tmp_path / "precious"
+    path.write_text("data")
+    status, said = refused("serve", "--port", "0", "--socket", str(path))
+    assert (status, path.read_text()) == (1, "data")
+    assert "no socket" in said
+
+
+def test_starts_over_the_socket_of_one_that_was_killed(tmp_path):
+    with daemon(tmp_path) as running:
+        running.kill()
+        assert Path(running.socket).is_socket()
+        with daemon(tmp_path) as again, again.unix() as client:
+            assert client.get("/v1/node").json()["node"]["node_id"] == "d"
+
+
+def test_port_in_use_is_told(tmp_path):
+    with daemon(tmp_path) as running:
+        port = running.url.rpartition(":")[2]
+        status, said = refused("serve", "--port", port, "--socket", "")
+        assert status == 1
+        assert f"127.0.0.1 port {port}" in said
+        assert "--port" in said
+
+
+def test_no_socket_directory_can_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    status, said = refused("serve", "--port", "0", "--socket", str(tmp_path / "file/x.sock"))
+    assert status == 1
+    assert "--socket" in said
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.2"])
+def test_refuses_to_listen_beyond_loopback_without_a_token(host):
+    status, said = refused("serve", "--host", host, "--port", "0", "--socket", "")
+    assert status == 2
+    assert "--token-file" in said
+
+
+def test_every_fault_of_the_command_line_and_the_file_at_once(tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text("port = 70000\nhots = 'x'\n")
+    status, said = refused("serve", "--config", str(config), "--log-level", "loud", "--peer", "ftp://x")
+    assert status == 2
+    assert "4 fault(s)" in said
+    assert "did you mean 'host'" in said
+
+
+def test_tells_a_supervisor(tmp_path, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "2000000")
+        with daemon(tmp_path) as running:
+            heard = []
+            while heard.count("WATCHDOG=1") < 3:
+                heard.append(supervisor.recv(1000).decode())
+            assert "READY=1" in heard
+            running.process.send_signal(signal.SIGHUP)
+            while not any(text.startswith("RELOADING=1\nMONOTONIC_USEC=") for text in heard):
+                heard.append(supervisor.recv(1000).decode())
+            while heard[-1] != "READY=1":
+                heard.append(supervisor.recv(1000).decode())
+            running.stop()
+            while heard[-1] != "STOPPING=1":
+                heard.append(supervisor.recv(1000).decode())
+
+
+def test_ready_line_on_a_descriptor(tmp_path):
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [program("fabricd"), "serve", "--port", "0", "--socket", "", "--ready-fd", str(writing)],
+        pass_fds=[writing],
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        told = json.loads(stream.read())  # to its end: the daemon closed it
+    assert httpx.get(told["url"] + "/livez", trust_env=False).status_code == 200
+    process.terminate()
+    assert process.wait(5) == 0
+
+
+def test_a_daemon_that_starts_while_the_port_is_held_by_dead_connections(tmp_path):
+    with daemon(tmp_path) as running:
+        port = running.url.rpartition(":")[2]
+        with httpx.Client(base_url=running.url, trust_env=False) as client:
+            assert client.get("/livez").status_code == 200
+            running.kill()
+        begun = time.monotonic()
+        with daemon(tmp_path, "--port", port, name="again") as again:
+            assert again.url == running.url
+            assert time.monotonic() - begun < 10
