@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fabricd.errors import InputError
+from fabricd.model.wire import GROUP_NAME
 
 _PAIRS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("RANK", ("WORLD_SIZE",)),
@@ -29,7 +30,7 @@ _PAIRS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("PMI_RANK", ("PMI_SIZE",)),
     ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
 )
-_OUTSIDE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_OUTSIDE_NAME = re.compile(r"[^A-Za-z0-9._:@+=-]+")
 _PORT_PROBE_SECONDS = 1.0  # a process manager's port is on this host or one hop away
 
 
@@ -75,6 +76,8 @@ def identify(
             hint=f"ranks count from 0 to world_size - 1; {_what_is_set(environ)}",
         )
     name, group_source = _group_name(group, environ)
+    if not re.fullmatch(GROUP_NAME, name):
+        raise InputError(f"a group cannot be called {name[:80]!r} (from {group_source})", hint=f"pattern: {GROUP_NAME}")
     return Identity(
         group=name,
         rank=found_rank,

@@ -197,6 +197,7 @@ class PmiServer:
                         self._on_abort(self._session.aborted)
                     if answer is not None:
                         self._ours.sendall(answer.encode("latin-1") + b"\n")
+            self._ours.close()  # MPICH closed its end
         except FabricError as error:
             self.failure = error
         except OSError:

@@ -1,0 +1,86 @@
+"""The package as its users see it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fabric_client
+from fabricd import errors
+
+HEAVY = ["fastapi", "uvicorn", "pynvml", "pyverbs", "psutil", "pyroute2", "scipy", "typer"]
+
+
+def modules_after(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"],
+        capture_output=True, text=True, check=True, timeout=30,
+    )  # fmt: skip
+    return set(json.loads(done.stdout))
+
+
+def test_importing_it_is_light():
+    loaded = modules_after("import fabric_client")
+    for name in [*HEAVY, "numpy", "mpi4py", "httpx"]:
+        assert name not in loaded
+
+
+def test_making_a_communicator_loads_no_part_of_the_daemon():
+    loaded = modules_after("import fabric_client; fabric_client.create_communicator, fabric_client.Communicator")
+    assert "fabric_client.communicator" in loaded
+    for name in [*HEAVY, "fabricd.api", "fabricd.cluster", "fabricd.probe"]:
+        assert name not in loaded
+
+
+def test_all_is_sorted_and_complete():
+    names = fabric_client.__all__
+    assert names == sorted(names)
+    for name in names:
+        assert getattr(fabric_client, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        fabric_client.nothing  # noqa: B018
+    # What create_communicator and the operations raise can be caught without a look into fabricd.
+    raised = {"AccessError", "InputError", "UnavailableError", "UnreachableError", "FabricError"}
+    for kind in (errors.GroupError, errors.CommunicatorError):
+        raised |= {kind.__name__} | {child.__name__ for child in kind.__subclasses__()}
+    assert raised <= set(names)
+
+
+def test_every_public_method_says_what_it_takes_and_raises():
+    from fabric_client import Communicator
+
+    for name in ("all_reduce", "reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "recv", "sendrecv"):
+        text = getattr(Communicator, name).__doc__
+        for part in ("Shapes:", "Args:", "Returns:", "Raises:"):
+            assert part in text, (name, part)
+
+
+@pytest.mark.parametrize("missing", ["mpi4py", "numpy"])
+def test_a_missing_extra_is_named_with_the_line_to_run(missing):
+    code = f"""
+import importlib.util, sys
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == {missing!r} else real(name, *rest)
+from fabric_client.create import _check_installed
+try:
+    _check_installed()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.startswith(f"UnavailableError the MPI engine needs {missing}")
+    assert "pip install 'fabricd[mpi]'" in done.stdout
+
+
+def test_the_command_line_without_its_extra_says_what_to_install(tmp_path: Path):
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError(\"No module named 'typer'\", name='typer')\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "from fabric_client.cli import main; main()"],
+        capture_output=True, text=True, check=False, timeout=30, env={"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        "fabricctl: typer is not installed; the command line needs it: python3 -m pip install 'fabricd[cli]'\n"
+    )
