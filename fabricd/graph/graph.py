@@ -119,6 +119,7 @@ class Graph:
         latency: float | None = None,
         evidence: Evidence = Evidence.ASSUMED,
         detail: str = "",
+        count: int = 1,
     ) -> None:
         """Join two vertices by a link that carries ``bandwidth`` in each direction at once.
 
@@ -135,6 +136,7 @@ class Graph:
                     latency_seconds=latency,
                     evidence=evidence,
                     detail=detail,
+                    count=count,
                 )
             )
 
@@ -153,6 +155,16 @@ class Graph:
         if bandwidth is not None and not 0 < bandwidth < float("inf"):
             raise InputError(f"{edge.link} link {edge.src} - {edge.dst}: bandwidth {bandwidth} bytes/s cannot be")
         self._out[edge.src].append(edge)
+
+    def without(self, *links: LinkKind) -> "Graph":
+        """Return the same graph without some kinds of links."""
+        left = Graph()
+        for vertex in self:
+            left.add(vertex)
+        for edge in self.edges():
+            if edge.link not in links:
+                left.add_edge(edge)
+        return left
 
     def find(self, name: str, *, node: str = "") -> Vertex:
         """Return the vertex that bears a name: its own, or an alias within ``node``.

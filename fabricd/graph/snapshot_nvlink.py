@@ -111,6 +111,7 @@ def _connect(graph: Graph, name: str, far: str, bundle: _Bundle) -> None:
         latency=nominal.NVLINK_LATENCY,
         evidence=Evidence.REPORTED if bundle.reported else Evidence.ASSUMED,
         detail=bundle.detail,
+        count=bundle.active,
     )
 
 

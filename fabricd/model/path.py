@@ -52,6 +52,7 @@ class Hop:
     latency_seconds: float | None = None
     evidence: Evidence = Evidence.ASSUMED
     detail: str = ""  #: e.g. "16 GT/s x16", "12 links", "tap, virtual"
+    count: int = 1  #: parallel links whose sum the bandwidth is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

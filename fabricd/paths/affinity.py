@@ -1,8 +1,9 @@
 """Which NIC a GPU should use: the best ones by path, ties shared out evenly and always in the same way.
 
-A GPU's best ports are those that no other beats by bandwidth, then by type of path. Often several tie, and several
-GPUs share them. They are dealt out so that the busiest port serves as few GPUs as possible: an optimal
-semi-matching (Harvey, Ladner, Lovasz, Tamir 2006), which is the same whenever the node is.
+A GPU's best ports are those that no other beats by bandwidth, then by type of path; ports that it reaches only
+through another GPU are that one's. Often several tie, and several GPUs share them. They are dealt out so that the
+busiest port serves as few GPUs as possible: an optimal semi-matching (Harvey, Ladner, Lovasz, Tamir 2006), which is
+the same whenever the node is.
 """
 
 from collections import deque
@@ -46,18 +47,17 @@ class Affinity:
     ports: tuple[PortAffinity, ...] = ()
 
 
-def affinity(graph: Graph, search: PathSearch, ports: Sequence[str]) -> Affinity:
+def affinity(graph: Graph, ports: Sequence[str]) -> Affinity:
     """Return which ports each GPU of a node should use.
 
     Args:
         graph: of the node.
-        search: over that graph.
         ports: vertex names of the ports that may be used, e.g. those on networks for data, in the node's order.
     """
     gpus = [vertex.name for vertex in graph.of_kind(VertexKind.GPU)]
     wanted = set(ports)
     paths: dict[str, list[Path]] = {gpu: [] for gpu in gpus}
-    for src, dst, hops in search.all_best([*gpus, *ports]):
+    for src, dst, hops in PathSearch(graph, relays=False).all_best([*gpus, *ports]):
         if src in paths and dst in wanted:
             paths[src].append(describe(graph, src, dst, hops))
     place = {port: number for number, port in enumerate(ports)}

@@ -1,16 +1,18 @@
 """Answers to "which paths lead from a to b, which is best, and why not another": within a node and between nodes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fabricd.errors import InputError, UnknownNameError
-from fabricd.graph.graph import Vertex, VertexKind
+from fabricd.graph.graph import Graph, Vertex, VertexKind
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_ip import unusable
 from fabricd.graph.snapshot import graph_of
 from fabricd.model.measurement import Measurement
-from fabricd.model.path import PathAnswer, Rejected
+from fabricd.model.path import Path, PathAnswer, Rejected
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.across import End, candidates_across
+from fabricd.paths.candidates import candidates_in
 from fabricd.paths.describe import describe
 from fabricd.paths.explain import explained
 from fabricd.paths.explain_classes import better_classes_between, better_classes_within
@@ -55,15 +57,14 @@ def find_paths(
     if rejected:
         return PathAnswer(src=start.vertex.name, dst=goal.vertex.name, rejected=tuple(dict.fromkeys(rejected)))
     if start.node_id == goal.node_id:
-        found = PathSearch(start.graph).k_best(start.vertex.name, goal.vertex.name, candidates)
-        paths = ranked(describe(start.graph, start.vertex.name, goal.vertex.name, hops) for hops in found)
-        rejected = list(better_classes_within(start, goal, paths)) if explain else []
-    else:
-        networks = find_networks({end.node_id: nodes[end.node_id] for end in (start, goal)}, measurements)
-        across, rejected = candidates_across(networks, start, goal, measurements)
-        paths = ranked(across)
-        if explain:
-            rejected += better_classes_between(nodes, networks, start, goal, paths)
+        answer = paths_in(start.graph, start.vertex.name, goal.vertex.name, candidates=candidates)
+        better = better_classes_within(start, goal, answer.paths) if explain else ()
+        return replace(answer, rejected=tuple(better))
+    networks = find_networks({end.node_id: nodes[end.node_id] for end in (start, goal)}, measurements)
+    across, rejected = candidates_across(networks, start, goal, measurements)
+    paths = ranked(across)
+    if explain:
+        rejected += better_classes_between(nodes, networks, start, goal, paths)
     return PathAnswer(
         src=start.vertex.name,
         dst=goal.vertex.name,
@@ -118,3 +119,39 @@ def _refusal(snapshot: Snapshot, vertex: Vertex) -> str:
     interfaces = {interface.name: interface for interface in snapshot.interfaces}
     interface = interfaces.get(vertex.local_name) if vertex.kind is VertexKind.NIC else None
     return unusable(interface, interfaces) if interface else ""
+
+
+def paths_in(graph: Graph, src: str, dst: str, *, candidates: int = 4) -> PathAnswer:
+    """Return the candidates between two vertices of one graph, best first.
+
+    Raises:
+        InputError: a number of candidates out of bounds.
+    """
+    return PathAnswer(src=src, dst=dst, paths=explained(ranked(candidates_in(graph, src, dst, candidates))))
+
+
+def all_paths(graph: Graph, ends: Sequence[str]) -> tuple[Path, ...]:
+    """Return the best path of every ordered pair of different ends that has one, in the order of the ends.
+
+    Pairs of two ports are left out: nothing is sent from one port of a node to another.
+    """
+    place = {end: number for number, end in enumerate(ends)}
+    ports = {end for end in ends if graph[end].kind in (VertexKind.NIC, VertexKind.HCA_PORT)}
+    found = [
+        describe(graph, src, dst, hops)
+        for src, dst, hops in PathSearch(graph).all_best(ends)
+        if not (src in ports and dst in ports)
+    ]
+    return tuple(sorted(found, key=lambda path: (place[path.src], place[path.dst])))
+
+
+def ends_of(graph: Graph, snapshot: Snapshot | None = None) -> list[str]:
+    """Return what paths of a node are asked for: GPUs and the ports that can carry something.
+
+    Without any GPU, its NUMA nodes stand for what talks.
+    """
+    refused = {} if snapshot is None else {vertex.name: _refusal(snapshot, vertex) for vertex in graph}
+    gpus = graph.of_kind(VertexKind.GPU)
+    ports = graph.of_kind(VertexKind.HCA_PORT, VertexKind.NIC)
+    ends = [*(gpus or graph.of_kind(VertexKind.NUMA)), *(port for port in ports if not refused.get(port.name))]
+    return [vertex.name for vertex in ends]

@@ -47,13 +47,19 @@ class PathSearch:
     """Finds paths in one graph, which must not change afterwards.
 
     Vertices and edges are numbered; ``_out`` holds the numbers of the edges that leave each vertex.
+
+    Args:
+        graph: to search.
+        relays: whether GPUs may pass on what is for others.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, relays: bool = True) -> None:
         self._name = [vertex.name for vertex in graph]
         self._number = {name: number for number, name in enumerate(self._name)}
         self._is_gpu = [vertex.kind is VertexKind.GPU for vertex in graph]
-        self._passes = {relay: [may_cross(vertex.kind, relay=relay) for vertex in graph] for relay in (False, True)}
+        self._passes = {
+            relay: [may_cross(vertex.kind, relay=relay and relays) for vertex in graph] for relay in (False, True)
+        }
         self._hop = list(graph.edges())
         self._src = [self._number[hop.src] for hop in self._hop]
         self._dst = [self._number[hop.dst] for hop in self._hop]

@@ -11,14 +11,13 @@ from fabricd.graph.snapshot import graph_of
 from fabricd.model.device import Gpu
 from fabricd.model.path import PathType
 from fabricd.paths.affinity import _deal, _semi_matching, affinity
-from fabricd.paths.search import PathSearch
 from tests.support.nodes import BRIDGE, GEN4, hca, hgx, ib_port, node, pci
 
 
 def of(snapshot):
     graph = graph_of(snapshot, node="")
     ports = [vertex.name for vertex in graph.of_kind(VertexKind.HCA_PORT)]
-    return affinity(graph, PathSearch(graph), ports)
+    return affinity(graph, ports)
 
 
 def test_a_gpu_and_the_port_under_its_switch():

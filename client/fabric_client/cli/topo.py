@@ -20,7 +20,6 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.paths.affinity import Affinity, affinity
 from fabricd.paths.graph_matrix import affinities_of, graph_matrix
 from fabricd.paths.matrix import TopologyMatrix, format_matrix, topology_matrix
-from fabricd.paths.search import PathSearch
 from fabricd.units import format_bandwidth
 
 NodeOption = Annotated[str, typer.Option("--node", help="Another node that the daemon knows, by name or node_id.")]
@@ -45,7 +44,7 @@ def topo(
         graph = graph_from_nccl(source.topology)
         matrix = graph_matrix(graph, affinities_of(source.topology))
         ports = [vertex.name for vertex in graph.of_kind(VertexKind.HCA_PORT)]
-        view = _View(source.name, graph, matrix, affinity(graph, PathSearch(graph), ports), None, NetworkMap((), ()))
+        view = _View(source.name, graph, matrix, affinity(graph, ports), None, NetworkMap((), ()))
     if as_json:
         print_json(view.as_json())
     else:
@@ -122,5 +121,5 @@ def _of_snapshot(snapshot: Snapshot) -> _View:
     ports = [vertex.name for vertex in graph.of_kind(VertexKind.HCA_PORT) if vertex.name in used]
     if not ports:
         ports = [vertex.name for vertex in graph.of_kind(VertexKind.NIC) if vertex.name in used and not vertex.virtual]
-    found = affinity(graph, PathSearch(graph), ports)
+    found = affinity(graph, ports)
     return _View(clean(snapshot.node.name), graph, topology_matrix(snapshot), found, snapshot, networks)
