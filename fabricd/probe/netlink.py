@@ -4,16 +4,15 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from fabricd.errors import ParseError
-from fabricd.model.codec import from_json
 from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
-from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult
+from fabricd.probe.answers import recorded
+from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeNotRun, ProbeResult
 from fabricd.probe.files import FieldReader
 from fabricd.probe.net_sysfs import Hardware, dump_sysfs, is_same_interface, rdma_devices, read_hardware
 from fabricd.probe.netlink_dump import LinkFacts, NetlinkDump, SpeedFacts, dump_kernel
-from fabricd.smallfile import read_bytes
 
-_MAX_RECORDED_BYTES = 64 * 1024 * 1024
+#: Where a replay keeps the kernel's answers, in the folder of recorded answers.
+RECORDED = "netlink.json"
 _IFF_UP = 0x1
 _ARPHRD_INFINIBAND, _ARPHRD_LOOPBACK = 32, 772
 # Ports of an embedded switch that stand for a virtual or sub-function.
@@ -44,7 +43,7 @@ class NetlinkProbe:
 
         Raises:
             ProbeAbsent: neither netlink nor sysfs shows an interface.
-            ParseError: the recorded answers are not what they should be.
+            ProbeFailed: the recorded answers are not what they should be.
         """
         read = FieldReader()
         net = ctx.roots.sys / "class/net"
@@ -73,12 +72,11 @@ def _dump(ctx: ProbeContext, net: Path, read: FieldReader) -> NetlinkDump:
             return dump_kernel(read)
         except (OSError, ImportError) as error:
             read.note("netlink", f"{error}; only what sysfs shows is known, without addresses and routes")
-    elif ctx.answers is not None and read.exists(ctx.answers / "netlink.json"):
-        path = ctx.answers / "netlink.json"
-        data = read_bytes(path, _MAX_RECORDED_BYTES + 1)
-        if len(data) > _MAX_RECORDED_BYTES:
-            raise ParseError(f"{path} is larger than {_MAX_RECORDED_BYTES} bytes")
-        return from_json(data, NetlinkDump, what=str(path))
+    else:
+        try:
+            return recorded(ctx, RECORDED, NetlinkDump)
+        except ProbeNotRun as missing:
+            read.note("netlink", f"{missing.reason}; only what sysfs shows is known, without addresses and routes")
     return dump_sysfs(net, read)
 
 

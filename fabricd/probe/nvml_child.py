@@ -6,18 +6,14 @@ library after a driver upgrade, and, while initialised, every GPU against a rese
 Starting it costs some 40 ms of processor time.
 """
 
-import json
-import os
-import threading
-import time
 from typing import Any
 
+from fabricd.probe.child import answer_with
 from fabricd.probe.nvml_gpu import read_gpu
 from fabricd.probe.nvml_library import GpuLostError, Library, Reader, Refusal
 from fabricd.probe.nvml_links import read_peers
 
 _MAX_GPUS = 64
-_PARENT_POLL_SECONDS = 2.0
 
 
 def read_node() -> dict[str, Any]:
@@ -73,21 +69,5 @@ def _read_gpus(library: Library) -> dict[str, Any]:
     return {"gpus": gpus, "notes": notes}
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent has ended, even while the main thread hangs in the driver."""
-    while os.getppid() == parent:
-        time.sleep(_PARENT_POLL_SECONDS)
-    os._exit(1)
-
-
-def main() -> None:
-    """Read once and answer."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    with os.fdopen(os.dup(1), "w") as answer:
-        os.dup2(2, 1)  # what a library prints must not garble the answer
-        json.dump(read_node(), answer)
-        answer.write("\n")
-
-
 if __name__ == "__main__":
-    main()
+    answer_with(read_node)

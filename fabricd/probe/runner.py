@@ -20,6 +20,7 @@ from fabricd.model.observation import Outcome, ProbeReport
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import Probe, ProbeContext, ProbeResult, ProbeStopped
 from fabricd.probe.host import fallback_identity
+from fabricd.probe.merge import add_facts
 from fabricd.probe.registry import PROBES
 
 _NO_FACTS = {"schema", "generation", "instance", "content_hash", "taken_at", "this_host", "probes"}
@@ -152,7 +153,7 @@ class Runner:
         facts: dict[str, Any] = {}
         for name in self._probes:
             if name in kept:
-                facts.update(kept[name].facts)
+                facts = add_facts(facts, kept[name].facts)
         facts["node"] = self._identity(facts.get("node"))
         reports = tuple(
             kept[name].report if name in kept else ProbeReport(name=name, outcome=Outcome.NOT_RUN, reason="not yet run")

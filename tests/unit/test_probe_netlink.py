@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fabricd.errors import ParseError
 from fabricd.model.codec import to_json
 from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
 from fabricd.model.observation import Outcome
-from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult, Roots
+from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeFailed, ProbeResult, Roots
 from fabricd.probe.net_sysfs import Hardware
 from fabricd.probe.netlink import NetlinkProbe, interface_kind
 from fabricd.probe.netlink_dump import AddressFacts, LinkFacts, NetlinkDump, RouteFacts, SpeedFacts
@@ -221,7 +220,7 @@ def test_rdma_device_of_a_bond_and_of_soft_roce(tmp_path: Path) -> None:
 
 
 def test_a_recorded_answer_that_is_none_fails_the_probe(tmp_path: Path) -> None:
-    with pytest.raises(ParseError, match=r"netlink\.json"):
+    with pytest.raises(ProbeFailed, match=r"netlink\.json"):
         probe(tmp_path, Tree({"answers/netlink.json": '{"links": [{"index": "one"}]}'}))
 
 
