@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fabric_client.cli import bench_command, run_command
+from fabric_client.cli import bench_command, nodes, paths, run_command, topo
+from fabric_client.cli.show import clean
 from fabricd.errors import FabricError
 
 app = typer.Typer(
@@ -18,7 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 #: Each module adds its commands.
-for _module in (run_command, bench_command):
+for _module in (topo, paths, nodes, run_command, bench_command):
     _module.register(app)
 
 
@@ -27,7 +28,8 @@ def run() -> int:
     try:
         app()
     except FabricError as error:
-        sys.stderr.write(f"fabricctl: {error}\n")
+        # Messages name what machines and files call their parts.
+        sys.stderr.write(f"fabricctl: {clean(error, keep=chr(10))}\n")
         return error.exit_status
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
