@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import httpx
@@ -73,7 +73,6 @@ class Peers:
         self._clock = clock
         self._settings = PeerSettings(urls=(), token=None, gone_seconds=60.0)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._conflicts: Collection[str] = ()
 
     def follow(self, settings: PeerSettings) -> None:
         """Follow these peers from now on; those that stay keep what is known of them."""
@@ -108,6 +107,7 @@ class Peers:
                     answer = await _ask(client, url, etag)
                 except FabricError as error:
                     failures += 1
+                    etag = ""  # whoever answers next may be new, with the same facts
                     self._count("failed")
                     peer = self._failed(peer, error)
                     await asyncio.sleep(_pause(failures))
@@ -139,10 +139,18 @@ class Peers:
             _log.log(level, "peer", extra={"facts": facts})
         elif now.state is NodeState.UNKNOWN and before.reason != now.reason:
             _log.warning("peer never answered", extra={"facts": {"url": now.url, "reason": now.reason}})
-        conflicts = self._nodes.status(summary=True).conflicts if self._nodes.ready else ()
-        for conflict in set(conflicts).difference(self._conflicts):
+
+
+async def log_conflicts(nodes: NodeMap) -> None:
+    """Log each conflict of the map when it comes up, for ever."""
+    known: frozenset[str] = frozenset()
+    generation = nodes.map_version.number
+    while True:
+        conflicts = frozenset(nodes.status(summary=True).conflicts if nodes.ready else ())
+        for conflict in sorted(conflicts - known):
             _log.warning("%s", conflict)
-        self._conflicts = conflicts
+        known = conflicts
+        generation = await nodes.map_version.wait_for_change(generation, 3600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,7 +134,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def _in_use(path: Path, pid: str) -> UnavailableError:
-    who = f"process {pid}" if pid else "another process"
+    who = f"process {pid}" if pid not in ("", "0") else "another process"  # 0: of another PID namespace
     with suppress(OSError):
         command = (
             Path(f"/proc/{int(pid or 0)}/cmdline").read_bytes()[:200].replace(b"\0", b" ").decode("utf-8", "replace")

@@ -19,7 +19,7 @@ from fabricd.api.longpoll import LongPolls
 from fabricd.api.services import Services
 from fabricd.background import in_thread
 from fabricd.cluster.nodes import NodeMap
-from fabricd.cluster.peers import Peers, PeerSettings
+from fabricd.cluster.peers import Peers, PeerSettings, log_conflicts
 from fabricd.config import Loaded, keep_unreloadable, needs_restart
 from fabricd.daemon.listeners import UnixListener, listen_tcp
 from fabricd.daemon.notify import Notifier
@@ -53,7 +53,12 @@ def run(loaded: Loaded, launch: Launch) -> None:
         UnavailableError: it cannot listen where it should.
     """
     log.configure(loaded.config.log_level, loaded.config.log_format)
-    asyncio.run(Daemon(loaded, launch).run())
+    try:
+        asyncio.run(Daemon(loaded, launch).run())
+    finally:
+        # A second signal, while the interpreter cleans up, must not turn a clean end into a killed process.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
 
 
 class Daemon:
@@ -72,7 +77,8 @@ class Daemon:
         self._peers = Peers(self._nodes, count=lambda outcome: self.services.metrics.peer_polls.labels(outcome).inc())
         self._notifier = Notifier()
         self._stopping = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reloading = asyncio.Lock()
 
     async def run(self) -> None:
         """Listen, serve and end.
@@ -103,14 +109,16 @@ class Daemon:
         if self._launch.live:
             self._start(self._prober.follow_events(), "events")
         self._start(self._announce(_url(tcp), unix), "ready")
+        self._start(log_conflicts(self._nodes), "conflicts")
         self._peers.follow(self._peer_settings())
         _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": _url(tcp), "pid": os.getpid()}})
         try:
             await server.serve(sockets=[tcp, *([unix.socket] if unix else [])])
         finally:
-            for task in self._tasks:
+            tasks = list(self._tasks)
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait(self._tasks, timeout=0.2)
+            await asyncio.wait(tasks, timeout=0.2)
             await self._peers.close()
             _log.info("fabricd ends")
 
@@ -118,19 +126,29 @@ class Daemon:
         """Start what runs beside the server; when it fails the daemon ends rather than live on without it."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._ended)
-        self._tasks.append(task)
+        self._tasks.add(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if task.cancelled() or task.exception() is None:
             return
         _log.error("%s failed; the daemon ends", task.get_name(), exc_info=task.exception())
         self._stop()
 
     def _handle_signals(self) -> None:
+        """Have signals call the loop. The loop's own handlers would end with it, before the process does."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._start(self._reload(), "reload"))
+        actions = {signal.SIGTERM: self._stop, signal.SIGINT: self._stop, signal.SIGHUP: self._start_reload}
+
+        def handle(number: int, _frame: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(actions[signal.Signals(number)])
+
+        for number in actions:
+            signal.signal(number, handle)
+
+    def _start_reload(self) -> None:
+        self._start(self._reload(), "reload")
 
     def _stop(self) -> None:
         if not self._stopping.is_set():
@@ -158,16 +176,17 @@ class Daemon:
 
     async def _reload(self) -> None:
         """Read the configuration again; one with faults is reported and changes nothing."""
-        self._notifier.reloading()
-        try:
-            loaded = await in_thread(self._launch.reload, name="reload")
-        except FabricError as error:
-            self.services.metrics.reloads.labels("failed").inc()
-            _log.error("the configuration stays as it is: %s", error)
-        else:
-            self._take(loaded)
-            self.services.metrics.reloads.labels("ok").inc()
-        self._notifier.ready()
+        async with self._reloading:  # one after the other: the last signal's content counts
+            self._notifier.reloading()
+            try:
+                loaded = await in_thread(self._launch.reload, name="reload")
+            except FabricError as error:
+                self.services.metrics.reloads.labels("failed").inc()
+                _log.error("the configuration stays as it is: %s", error)
+            else:
+                self._take(loaded)
+                self.services.metrics.reloads.labels("ok").inc()
+            self._notifier.ready()
 
     def _take(self, loaded: Loaded) -> None:
         running = self.services.config

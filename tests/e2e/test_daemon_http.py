@@ -5,10 +5,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
+from demo.hosts import NetworkSpec, make_hosts
 from fabricd.model.codec import from_json
 from fabricd.model.problem import Problem
 from fabricd.model.snapshot import Snapshot
@@ -236,3 +238,27 @@ def test_too_many_connections_are_told_to_come_again(tmp_path):
         for connection in connections:
             connection.close()
         eventually(lambda: small.get("/livez").status_code == 200, told=[small])
+
+
+@pytest.mark.root
+def test_a_long_poll_wakes_within_a_second_of_a_change(tmp_path):
+    with make_hosts(1, [NetworkSpec("net", "10.9.2.0/24")]) as (host,):
+
+        def start(command, output):
+            return host.popen(command, stdout=output, stderr=output)
+
+        with daemon(tmp_path, start=start) as running, running.unix() as client:
+            first = client.get("/v1/node")
+            known = first.json()["generation"]
+            with ThreadPoolExecutor() as pool:
+                headers = {"If-None-Match": first.headers["ETag"]}
+                by_etag = pool.submit(client.get, "/v1/node?wait=20", headers=headers, timeout=30)
+                by_number = pool.submit(client.get, f"/v1/node?wait=20&generation={known}", timeout=30)
+                time.sleep(0.3)
+                begun = time.monotonic()
+                host.run(["ip", "address", "add", "10.99.99.99/32", "dev", "lo"])
+                for answer in (by_etag.result(), by_number.result()):
+                    assert answer.json()["generation"] > known
+                    addresses = [a["address"] for nic in answer.json()["interfaces"] for a in nic["addresses"]]
+                    assert "10.99.99.99" in addresses
+                assert time.monotonic() - begun < 1.5  # with the time that ip takes to start

@@ -1,0 +1,279 @@
+"""The server on real sockets within the test: clients that dawdle, callers of other users, handlers that fail."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+from starlette.responses import Response, StreamingResponse
+
+from fabricd.api import gate
+from fabricd.api.app import create_app
+from fabricd.api.auth import caller
+from fabricd.api.longpoll import LongPolls
+from fabricd.api.message import json_response
+from fabricd.api.services import Services
+from fabricd.cluster.nodes import NodeMap
+from fabricd.config import Config
+from fabricd.daemon import protocol
+from fabricd.daemon.listeners import UnixListener, listen_tcp
+from fabricd.daemon.server import Server
+from fabricd.errors import GroupAbortedError
+
+
+def routes(app: FastAPI) -> None:
+    """Add what a handler may do badly."""
+
+    @app.get("/who")
+    async def who(request: Request) -> Response:
+        asker = caller(request)
+        return json_response({"kind": asker.kind, "uid": asker.uid, "pid": asker.pid})
+
+    @app.post("/length")
+    async def length(request: Request) -> Response:
+        return json_response(len(await request.body()))
+
+    @app.get("/raises")
+    async def raises() -> Response:
+        raise RuntimeError("the secret is 1234")
+
+    @app.get("/refuses")
+    async def refuses() -> Response:
+        raise GroupAbortedError("by rank 3", hint="restart", details={"rank": 3})
+
+    @app.get("/breaks")
+    async def breaks() -> Response:
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"one"
+            raise RuntimeError("half way")
+
+        return StreamingResponse(parts())
+
+    @app.get("/sleeps")
+    async def sleeps() -> Response:
+        await asyncio.sleep(30)
+        return Response()
+
+    @app.get("/stream")
+    async def stream() -> Response:
+        async def parts() -> AsyncIterator[bytes]:
+            while True:
+                yield b"alive\n"
+                await asyncio.sleep(0.05)
+
+        return StreamingResponse(parts())
+
+
+@asynccontextmanager
+async def serving(
+    path: Path | None = None, **settings: Any
+) -> AsyncIterator[tuple[str, Callable[[], Coroutine[Any, Any, float]]]]:
+    """Serve; yield the URL and what stops it and tells how long that took."""
+    config = Config(**settings)
+    services = Services(config=config, nodes=NodeMap(), polls=LongPolls(config.max_long_polls))
+    app = create_app(services)
+    routes(app)
+    stopping = asyncio.Event()
+    tcp = listen_tcp("127.0.0.1", 0)
+    unix = UnixListener(path) if path else None
+    url = f"http://127.0.0.1:{tcp.getsockname()[1]}"
+    server = Server(app, stopping, config.max_connections, lambda: None)
+    task = asyncio.create_task(server.serve(sockets=[tcp, *([unix.socket] if unix else [])]))
+
+    async def stop() -> float:
+        begun = time.monotonic()
+        stopping.set()
+        services.polls.stop()
+        await task
+        return time.monotonic() - begun
+
+    try:
+        while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
+            await asyncio.sleep(0.005)
+        yield url, stop
+    finally:
+        await stop()
+        if unix:
+            unix.close()
+
+
+def client(url: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=url, trust_env=False)
+
+
+async def connect(url: str, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    writer.write(data)
+    return reader, writer
+
+
+def test_a_request_that_trickles_is_cut_off(monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.4)
+
+    async def main() -> None:
+        async with serving() as (url, _stop):
+            silent, one = await connect(url, b"")
+            slow, two = await connect(url, b"GET /livez HT")
+            again, three = await connect(url, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await again.readuntil(b"alive\n")).startswith(b"HTTP/1.1 200")
+            three.write(b"G")  # the next request on the same connection
+            begun = time.monotonic()
+            async with asyncio.timeout(5):
+                for _ in range(3):
+                    two.write(b"T")
+                    await asyncio.sleep(0.05)
+                assert [await stream.read() for stream in (silent, slow, again)] == [b"", b"", b""]
+            assert 0.2 < time.monotonic() - begun < 3
+            for writer in (one, two, three):
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_long_answer_is_not_cut_off_by_the_limit_for_heads(monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
+
+    async def main() -> None:
+        async with serving() as (url, _stop), client(url) as http, http.stream("GET", "/stream") as response:
+            count = 0
+            async for line in response.aiter_lines():
+                count += line == "alive"
+                if count == 10:
+                    return
+
+    asyncio.run(main())
+
+
+def test_a_body_that_trickles_is_refused(monkeypatch):
+    monkeypatch.setattr(gate, "BODY_SECONDS", 0.3)
+
+    async def main() -> None:
+        async with serving() as (url, _stop):
+            head = b"POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12"
+            reader, writer = await connect(url, head)
+            async with asyncio.timeout(5):
+                assert (await reader.read(1000)).startswith(b"HTTP/1.1 408")
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_chunked_body_is_bounded_too():
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 1000
+
+    async def main() -> None:
+        async with serving(max_body_bytes=50_000) as (url, _stop), client(url) as http:
+            assert (await http.post("/length", content=b"x" * 50_000)).json() == 50_000
+            response = await http.post("/length", content=chunks())
+            assert (response.status_code, response.json()["code"]) == (413, "too-large")
+
+    asyncio.run(main())
+
+
+def test_what_handlers_raise_becomes_a_problem_that_tells_no_secret(caplog):
+    async def main() -> None:
+        async with serving() as (url, _stop), client(url) as http:
+            refused = await http.get("/refuses")
+            assert refused.status_code == 409
+            assert refused.json() == {
+                "type": "urn:fabricd:error:group-aborted",
+                "title": "Conflict",
+                "status": 409,
+                "detail": "by rank 3",
+                "code": "group-aborted",
+                "hint": "restart",
+                "details": {"rank": 3},
+            }
+            unforeseen = await http.get("/raises")
+            assert (unforeseen.status_code, unforeseen.json()["code"]) == (500, "internal")
+            assert "1234" not in unforeseen.text
+            with pytest.raises(httpx.RemoteProtocolError):
+                await http.get("/breaks")
+            assert (await http.get("/livez")).status_code == 200
+
+    asyncio.run(main())
+    assert "the secret is 1234" in caplog.text  # the log is for the administrator
+
+
+def test_requests_beyond_the_limit_are_told_to_come_again():
+    async def main() -> None:
+        async with serving(max_requests=3) as (url, _stop), client(url) as http:
+            held = [asyncio.create_task(http.get("/sleeps")) for _ in range(3)]
+            await asyncio.sleep(0.2)
+            busy = await http.get("/livez")
+            assert (busy.status_code, busy.json()["code"], busy.headers["Retry-After"]) == (503, "busy", "1")
+            for task in held:
+                task.cancel()
+            await asyncio.gather(*held, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_ends_in_time_with_streams_and_handlers_that_do_not():
+    async def main() -> None:
+        async with serving() as (url, stop), client(url) as http:
+            tasks = [asyncio.create_task(http.get(path)) for path in ("/stream", "/sleeps", "/stream")]
+            await asyncio.sleep(0.2)
+            assert await stop() < 1.0
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                assert isinstance(result, httpx.TransportError)
+
+    asyncio.run(main())
+
+
+def test_the_unix_socket_tells_who_asks():
+    async def main(folder: Path) -> None:
+        path = folder / "s.sock"
+        async with serving(path) as (url, _stop):
+            transport = httpx.AsyncHTTPTransport(uds=str(path))
+            async with httpx.AsyncClient(transport=transport, base_url="http://fabricd") as http:
+                told = (await http.get("/who")).json()
+            async with client(url) as http:
+                over_tcp = (await http.get("/who")).json()
+        assert told["kind"] == "unix"
+        assert told["uid"] == os.geteuid()
+        assert told["pid"] == os.getpid()
+        assert over_tcp == {"kind": "loopback", "uid": None, "pid": None}
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(Path(folder)))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("uid", "told"), [(12345, 12345), (65534, None)])
+def test_the_unix_socket_tells_users_apart(uid, told):
+    """The uid that stands for all users without a number here is nobody's."""
+
+    async def main(folder: Path) -> None:
+        path = folder / "s.sock"
+        async with serving(path):
+            command = ["curl", "-s", "--unix-socket", str(path), "http://fabricd/who"]
+            done = await asyncio.to_thread(
+                subprocess.run, command, user=uid, capture_output=True, text=True, check=True
+            )
+        assert f'"kind":"unix","uid":{"null" if told is None else told}' in done.stdout
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        asyncio.run(main(Path(folder)))
+
+
+def test_accepted_connections_have_keepalive():
+    with listen_tcp("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            tcp = socket.IPPROTO_TCP
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+            assert [accepted.getsockopt(tcp, option) for option in options] == [3, 1, 4, 7000]
