@@ -44,10 +44,14 @@ class PciDevice:
     local_cpus: tuple[int, ...] = ()
     link: PcieLink = PcieLink()
     iommu_group: int | None = None
-    #: Access Control Services on a bridge's port; needs privilege to read.
+    #: How the IOMMU treats the group: "identity" (passes), "DMA" or "DMA-FQ" (translates), "unmanaged"; "" unknown.
+    iommu_mode: str = ""
+    #: Access Control Services on a bridge's port; needs privilege to read. Not run for what is no bridge.
     acs: Outcome = Outcome.NOT_RUN
     acs_redirects: bool | None = None  #: True: peer-to-peer goes up to the root; only with acs ok
     largest_bar_bytes: int | None = None
+    #: What the largest could be made by Resizable BAR; None where kernel or device does not tell.
+    largest_bar_limit_bytes: int | None = None
     physical_function: str = ""  #: for an SR-IOV virtual function, its parent's address
     virtual_function_count: int | None = None
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from fabricd.errors import ParseError
 from fabricd.model.device import PciDevice, PcieLink
+from fabricd.model.observation import Outcome
+from fabricd.probe.acs import Acs, left_facts, read_acs
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult
 from fabricd.probe.files import FieldReader
 from fabricd.units import parse_transfer_rate
@@ -17,7 +19,7 @@ _ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
 
 # Base classes and subclasses. Source: PCI Code and ID Assignment Specification.
 _NETWORK, _DISPLAY, _ACCELERATOR = 0x02, 0x03, 0x12
-_BRIDGE_OTHER = 0x0680
+_PCI_BRIDGE, _BRIDGE_OTHER = 0x0604, 0x0680
 _NVIDIA, _AMD, _INTEL, _HABANA = 0x10DE, 0x1002, 0x8086, 0x1DA3
 _GPU_VENDORS = (_NVIDIA, _AMD, _INTEL, _HABANA)
 
@@ -54,7 +56,8 @@ class PciProbe:
         if not places:
             raise ProbeAbsent(f"no PCI devices: {base} is missing or empty")
         wanted = _with_bridges((address for address in places if _matters(base / address, read)), places)
-        devices = tuple(_read_device(base / address, address, places, read) for address in sorted(wanted))
+        left = left_facts(ctx, read)
+        devices = tuple(_read_device(base / address, address, places, left, read) for address in sorted(wanted))
         return ProbeResult(facts={"pci": devices}, notes=tuple(read.notes))
 
 
@@ -100,13 +103,18 @@ def _with_bridges(addresses: Iterable[str], places: dict[str, _Place]) -> set[st
     return wanted
 
 
-def _read_device(path: Path, address: str, places: dict[str, _Place], read: FieldReader) -> PciDevice:
+def _read_device(
+    path: Path, address: str, places: dict[str, _Place], left: dict[str, Acs], read: FieldReader
+) -> PciDevice:
     place = places[address]
+    class_code = read.integer(path / "class", base=0, high=0xFFFFFF)
+    acs = _acs(path, left.get(address)) if (class_code or 0) >> 8 == _PCI_BRIDGE else Acs(Outcome.NOT_RUN)
+    may_be_gpu = (class_code or 0) >> 16 in (_DISPLAY, _ACCELERATOR)
     return PciDevice(
         address=address,
         parent=next((bridge for bridge in place.bridges if bridge in places), ""),
         root=place.root,
-        class_code=read.integer(path / "class", base=0, high=0xFFFFFF),
+        class_code=class_code,
         vendor_id=read.integer(path / "vendor", base=0, high=0xFFFF),
         device_id=read.integer(path / "device", base=0, high=0xFFFF),
         subsystem_vendor_id=read.integer(path / "subsystem_vendor", base=0, high=0xFFFF),
@@ -116,7 +124,11 @@ def _read_device(path: Path, address: str, places: dict[str, _Place], read: Fiel
         local_cpus=read.cpu_list(path / "local_cpulist"),
         link=_read_link(path, read),
         iommu_group=_group(read.link_target(path / "iommu_group")),
+        iommu_mode=read.text(path / "iommu_group/type") or "",
+        acs=acs.outcome,
+        acs_redirects=acs.redirects,
         largest_bar_bytes=_largest_bar(path / "resource", read),
+        largest_bar_limit_bytes=_largest_possible_bar(path) if may_be_gpu else None,
         physical_function=read.link_target(path / "physfn"),
         virtual_function_count=read.integer(path / "sriov_numvfs", high=65535),
     )
@@ -172,3 +184,18 @@ def _largest_bar(path: Path, read: FieldReader) -> int | None:
         if 0 <= start < end < 2**64:
             largest = max(largest, end - start + 1)
     return largest or None
+
+
+def _largest_possible_bar(path: Path) -> int | None:
+    """Return the largest size that Resizable BAR offers; its files hold a bit for each size, from 1 MiB on.
+
+    Source: kernel Documentation/ABI/testing/sysfs-bus-pci, resource[0..5]_resize.
+    """
+    quiet = FieldReader()  # absent before Linux 6.1, and for devices without the capability
+    sizes = [quiet.integer(path / f"resource{bar}_resize", base=16, high=2**44 - 1) or 0 for bar in range(6)]
+    return 2 ** (max(sizes).bit_length() - 1 + 20) if any(sizes) else None
+
+
+def _acs(path: Path, left: Acs | None) -> Acs:
+    own = read_acs(path)
+    return own if left is None or own.outcome is Outcome.OK else left

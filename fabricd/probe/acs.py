@@ -1,0 +1,129 @@
+"""Access Control Services of PCI bridges: whether transfers between two devices below a switch go up to the root.
+
+The registers lie in the extended configuration space, which the kernel shows only to a privileged reader. An
+unprivileged daemon therefore also takes what such a reader has left for it::
+
+    python -m fabricd.probe.acs /run/fabricd/pci.json
+
+Source: PCI Express Base Specification, Access Control Services Extended Capability; kernel drivers/pci/pci-sysfs.c.
+"""
+
+import errno
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fabricd.errors import ParseError
+from fabricd.model.codec import from_json, to_json
+from fabricd.model.observation import Outcome
+from fabricd.probe.base import ProbeContext
+from fabricd.probe.files import FieldReader
+from fabricd.smallfile import read_bytes
+
+#: Below ``Roots.run``.
+LEFT_FACTS = "fabricd/pci.json"
+_MAX_FACTS_BYTES = 4 * 2**20
+_EXTENDED_SPACE = 0x100  # where it begins; an unprivileged reader gets no further than 64 bytes
+_WHOLE_SPACE = 4096
+_ACS_CAPABILITY = 0x000D
+_REQUEST_REDIRECT, _COMPLETION_REDIRECT = 0x04, 0x08
+_BRIDGE_CLASS = 0x0604
+
+
+@dataclass(frozen=True, slots=True)
+class Acs:
+    """What is known of one bridge's port.
+
+    Attributes:
+        outcome: unsupported for a bridge without the capability.
+        redirects: transfers between its neighbours go up to the root; only with outcome ok.
+    """
+
+    outcome: Outcome
+    redirects: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftFacts:
+    """What a privileged reader leaves for the daemon, valid for one boot."""
+
+    boot_id: str
+    acs: dict[str, Acs] = field(default_factory=dict)  #: by PCI address
+
+
+def read_acs(device: Path) -> Acs:
+    """Read a bridge's own registers, from its folder in sysfs."""
+    try:
+        space = read_bytes(device / "config", _WHOLE_SPACE)
+    except FileNotFoundError:
+        return Acs(Outcome.NOT_RUN)
+    except OSError as error:
+        return Acs(Outcome.DENIED if error.errno in (errno.EACCES, errno.EPERM) else Outcome.FAILED)
+    if len(space) <= _EXTENDED_SPACE:
+        # Conventional PCI has 256 bytes and no more; less than that is what the unprivileged get.
+        return Acs(Outcome.UNSUPPORTED if len(space) == _EXTENDED_SPACE else Outcome.DENIED)
+    for offset, capability in _extended_capabilities(space):
+        if capability == _ACS_CAPABILITY and offset + 8 <= len(space):
+            control = struct.unpack_from("<H", space, offset + 6)[0]
+            return Acs(Outcome.OK, bool(control & (_REQUEST_REDIRECT | _COMPLETION_REDIRECT)))
+    return Acs(Outcome.UNSUPPORTED)
+
+
+def _extended_capabilities(space: bytes) -> Iterator[tuple[int, int]]:
+    offset, seen = _EXTENDED_SPACE, set[int]()
+    while _EXTENDED_SPACE <= offset <= len(space) - 4 and offset not in seen:
+        seen.add(offset)
+        header = struct.unpack_from("<I", space, offset)[0]
+        if header in (0, 0xFFFFFFFF):  # none, or a device that does not answer
+            return
+        yield offset, header & 0xFFFF
+        offset = header >> 20 & 0xFFC
+
+
+def left_facts(ctx: ProbeContext, read: FieldReader) -> dict[str, Acs]:
+    """Return what a privileged reader has left since this boot; empty when nothing."""
+    path = ctx.roots.run / LEFT_FACTS
+    try:
+        data = read_bytes(path, _MAX_FACTS_BYTES)
+        facts = from_json(data, LeftFacts, what=str(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ParseError) as error:
+        read.note(path, str(error))
+        return {}
+    boot_id = read.text(ctx.roots.proc / "sys/kernel/random/boot_id")
+    if facts.boot_id != boot_id:
+        read.note(path, "was left before this boot, and is not used")
+        return {}
+    return facts.acs
+
+
+def collect(ctx: ProbeContext) -> LeftFacts:
+    """Read the registers of all bridges."""
+    read = FieldReader()
+    base = ctx.roots.sys / "bus/pci/devices"
+    bridges = [
+        address
+        for address in read.entries(base)
+        if (read.integer(base / address / "class", base=0, high=0xFFFFFF) or 0) >> 8 == _BRIDGE_CLASS
+    ]
+    return LeftFacts(
+        boot_id=read.text(ctx.roots.proc / "sys/kernel/random/boot_id") or "",
+        acs={address: read_acs(base / address) for address in bridges},
+    )
+
+
+def leave(ctx: ProbeContext, path: Path) -> None:
+    """Write what this process may read into a file that everybody may read, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_bytes(to_json(collect(ctx)))
+    fresh.chmod(0o644)
+    fresh.replace(path)
+
+
+if __name__ == "__main__":
+    leave(ProbeContext(), Path(sys.argv[1] if len(sys.argv) > 1 else f"/run/{LEFT_FACTS}"))
