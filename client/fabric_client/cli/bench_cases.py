@@ -14,26 +14,6 @@ from fabricd.errors import InputError
 
 Array = NDArray[Any]
 
-#: nccl-tests' names of types.
-TYPES = {
-    "int8": np.int8,
-    "uint8": np.uint8,
-    "int32": np.int32,
-    "uint32": np.uint32,
-    "int64": np.int64,
-    "uint64": np.uint64,
-    "half": np.float16,
-    "float": np.float32,
-    "double": np.float64,
-}
-#: nccl-tests' names of operators.
-OPERATORS = {
-    "sum": ReduceOp.SUM,
-    "prod": ReduceOp.PRODUCT,
-    "min": ReduceOp.MIN,
-    "max": ReduceOp.MAX,
-    "avg": ReduceOp.AVERAGE,
-}
 #: Length of the pattern of the data. A prime, so that no block or segment repeats at the same place.
 _PERIOD = 4093
 #: Every element is one of 1, 2, 3: sums and products of many ranks stay exact in the small types, too.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fabric_client.cli.bench_measure import BenchOptions
+from fabric_client.cli.bench_options import BenchOptions
 from fabric_client.cli.launcher import Job, run_job
 from fabric_client.cli.run_command import GroupOption, job_environment
 from fabricd.model.codec import to_json

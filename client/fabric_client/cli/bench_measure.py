@@ -6,53 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabric_client.cli.bench_cases import COLLECTIVES, OPERATORS, TYPES, Collective, Spec, Trial, count_wrong
+from fabric_client.cli.bench_cases import COLLECTIVES, Collective, Spec, Trial, count_wrong
+from fabric_client.cli.bench_options import OPERATORS, TYPES, BenchOptions
 from fabric_client.communicator import Communicator
 from fabricd.errors import InputError
-from fabricd.units import parse_size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchOptions:
-    """What to measure; names and meanings are nccl-tests'."""
-
-    collective: str = "all_reduce"
-    begin: str = "1K"  #: smallest size
-    end: str = "64M"  #: largest size
-    factor: int = 4  #: from size to size
-    type: str = "float"
-    op: str = "sum"
-    root: int = 0
-    iterations: int = 20
-    warmup: int = 5
-    json: bool = False
-
-    def check(self) -> None:
-        """Refuse what cannot be measured.
-
-        Raises:
-            InputError: says what and lists the valid choices.
-        """
-        for what, value, valid in (
-            ("collective", self.collective, COLLECTIVES),
-            ("type", self.type, TYPES),
-            ("operator", self.op, OPERATORS),
-        ):
-            if value not in valid:
-                raise InputError(f"no {what} called {value!r}", hint="valid: " + ", ".join(valid))
-        if self.factor < 2 or self.iterations < 1 or self.warmup < 0 or self.root < 0:
-            raise InputError("factor must be 2 or more, iterations 1 or more, warmup and root 0 or more")
-        if not 0 < parse_size(self.begin) <= parse_size(self.end):
-            raise InputError(f"sizes from {self.begin} to {self.end} are none")
-        if self.op == "avg" and np.dtype(TYPES[self.type]).kind != "f":
-            raise InputError(f"avg of {self.type} has no meaning", hint="valid: half, float, double")
-
-    def sizes(self) -> Iterator[int]:
-        """Yield the sizes in bytes."""
-        size, last = parse_size(self.begin), parse_size(self.end)
-        while size <= last:
-            yield size
-            size *= self.factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fabric_client.cli.bench_measure import BenchOptions, Row, Timing
+from fabric_client.cli.bench_measure import Row, Timing
+from fabric_client.cli.bench_options import BenchOptions
 from fabric_client.communicator import Communicator
 from fabricd.model.codec import to_builtins
 

@@ -5,7 +5,8 @@ Runs wherever ``create_communicator()`` finds its rank in the environment; needs
 
 import sys
 
-from fabric_client.cli.bench_measure import BenchOptions, Row, measure
+from fabric_client.cli.bench_measure import Row, measure
+from fabric_client.cli.bench_options import BenchOptions
 from fabric_client.cli.bench_table import HEADER, report, row_text, summary, title, wrong_elements
 from fabric_client.create import create_communicator
 from fabricd.errors import FabricError

@@ -1,0 +1,75 @@
+"""What the benchmark is asked to do. Loads nothing heavy: the command line reads it before anything runs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fabric_client.ops import ReduceOp
+from fabricd.errors import InputError
+from fabricd.units import parse_size
+
+COLLECTIVE_NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv")
+#: nccl-tests' names of types, and NumPy's.
+TYPES = {
+    "int8": "i1",
+    "uint8": "u1",
+    "int32": "i4",
+    "uint32": "u4",
+    "int64": "i8",
+    "uint64": "u8",
+    "half": "f2",
+    "float": "f4",
+    "double": "f8",
+}
+#: nccl-tests' names of operators.
+OPERATORS = {
+    "sum": ReduceOp.SUM,
+    "prod": ReduceOp.PRODUCT,
+    "min": ReduceOp.MIN,
+    "max": ReduceOp.MAX,
+    "avg": ReduceOp.AVERAGE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """What to measure; names and meanings are nccl-tests'."""
+
+    collective: str = "all_reduce"
+    begin: str = "1K"  #: smallest size
+    end: str = "64M"  #: largest size
+    factor: int = 4  #: from size to size
+    type: str = "float"
+    op: str = "sum"
+    root: int = 0
+    iterations: int = 20
+    warmup: int = 5
+    json: bool = False
+
+    def check(self) -> None:
+        """Refuse what cannot be measured.
+
+        Raises:
+            InputError: says what and lists the valid choices.
+        """
+        for what, value, valid in (
+            ("collective", self.collective, COLLECTIVE_NAMES),
+            ("type", self.type, TYPES),
+            ("operator", self.op, OPERATORS),
+        ):
+            if value not in valid:
+                raise InputError(f"no {what} called {value!r}", hint="valid: " + ", ".join(valid))
+        if self.factor < 2 or self.iterations < 1 or self.warmup < 0 or self.root < 0:
+            raise InputError("factor must be 2 or more, iterations 1 or more, warmup and root 0 or more")
+        if not 0 < parse_size(self.begin) <= parse_size(self.end):
+            raise InputError(f"sizes from {self.begin} to {self.end} are none")
+        if self.op == "avg" and not TYPES[self.type].startswith("f"):
+            raise InputError(f"avg of {self.type} has no meaning", hint="valid: half, float, double")
+
+    def sizes(self) -> Iterator[int]:
+        """Yield the sizes in bytes."""
+        size, last = parse_size(self.begin), parse_size(self.end)
+        while size <= last:
+            yield size
+            size *= self.factor
+
+
