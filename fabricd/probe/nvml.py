@@ -83,7 +83,7 @@ class NvmlProbe:
         """
         if ctx.this_host and not _may_have_gpus(ctx.roots):
             raise ProbeAbsent("no NVIDIA device on the PCI bus, and no NVIDIA driver")
-        answer = decode(self._process.ask(self.answer_seconds) if ctx.this_host else _recorded(ctx))
+        answer = decode(self.ask() if ctx.this_host else _recorded(ctx))
         if answer.binding_missing or answer.error:
             raise _why_not(answer, ctx.roots)
         gpus = tuple(_completed(self._with_last_known(gpu, answer), ctx.roots) for gpu in answer.gpus)
@@ -91,6 +91,14 @@ class NvmlProbe:
             self._known = {gpu.index: gpu for gpu in gpus if gpu.uuid}
         driver = replace(answer.driver, imex_channels=_imex_channels(ctx.roots))
         return ProbeResult(facts={"gpu_driver": driver, "gpus": gpus}, notes=answer.notes)
+
+    def ask(self) -> bytes:
+        """Return NVML's answer as JSON, as a recording keeps it in ``nvml.json``.
+
+        Raises:
+            ProbeFailed: the library crashed or did not answer in time.
+        """
+        return self._process.ask(self.answer_seconds)
 
     def _with_last_known(self, gpu: Gpu, answer: NvmlAnswer) -> Gpu:
         """Return a lost GPU with the facts that it had last, unless they are another's by now."""
@@ -126,7 +134,7 @@ def _recorded(ctx: ProbeContext) -> bytes:
 def _may_have_gpus(roots: Roots) -> bool:
     """Tell whether it is worth starting a process for NVML. /dev/dxg is the way to the GPU in WSL."""
     signs = (roots.proc / "driver/nvidia", roots.dev / "nvidiactl", roots.dev / "dxg")
-    return any(sign.exists() for sign in signs) or bool(_pci_gpus(roots))
+    return any(FieldReader().exists(sign) for sign in signs) or bool(_pci_gpus(roots))
 
 
 def _pci_gpus(roots: Roots) -> list[str]:
@@ -174,7 +182,7 @@ def _why_not(answer: NvmlAnswer, roots: Roots) -> ProbeStopped:
 
 def _device_node_trouble(roots: Roots) -> str:
     """Return why this process cannot use a driver that is loaded; "" when it is not loaded or nothing is wrong."""
-    if not (roots.proc / "driver/nvidia/version").exists():
+    if not FieldReader().exists(roots.proc / "driver/nvidia/version"):
         return ""
     control = roots.dev / "nvidiactl"
     try:

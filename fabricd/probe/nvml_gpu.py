@@ -115,7 +115,7 @@ def _modes(reader: Reader) -> dict[str, Any]:
 
 def _mig(reader: Reader) -> dict[str, Any]:
     mode = reader.ask("mig_mode", "nvmlDeviceGetMigMode")
-    if mode is None or not mode[0]:
+    if mode is None or mode[0] != 1:
         return {"mig_mode": None if mode is None else _MODES.get(mode[0])}
     count = reader.ask("mig", "nvmlDeviceGetMaxMigDeviceCount") or 0
     instances = []

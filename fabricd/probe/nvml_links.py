@@ -84,7 +84,10 @@ def _states(reader: Reader) -> dict[int, int]:
     NVML's greatest number of links is that of the largest GPU; smaller ones refuse higher numbers as a bad argument.
     """
     (count,) = reader.fields([(_LINK_COUNT, 0)])
-    numbers = range(_MAX_LINKS if count is None else min(count, _MAX_LINKS))
+    if count is not None and count > _MAX_LINKS:
+        reader.note("links", f"not a credible number of links: {count}")
+        count = None
+    numbers = range(_MAX_LINKS if count is None else count)
     known = {} if count is None else _table(reader, (_STATE,), numbers)
     found = {}
     for link in numbers:
@@ -145,11 +148,11 @@ def _counters(reader: Reader, link: int) -> list[tuple[str, int]]:
 def read_c2c(reader: Reader) -> dict[str, Any]:
     """Return number and bandwidth of the active chip-to-chip links. NVML reports MB/s of each, in one direction."""
     (count,) = reader.fields([(_C2C_COUNT, 0)])
-    if count is None:
-        reader.note("c2c_links", "not supported by this GPU")
+    if count is None or count > _MAX_LINKS:
+        why = "not supported by this GPU" if count is None else f"not a credible number of links: {count}"
+        reader.note("c2c_links", why)
         return {}
-    links = range(min(count, _MAX_LINKS))
-    values = reader.fields([(field, link) for link in links for field in (_C2C_STATE, _C2C_BANDWIDTH)])
+    values = reader.fields([(field, link) for link in range(count) for field in (_C2C_STATE, _C2C_BANDWIDTH)])
     active = [speed for state, speed in zip(values[::2], values[1::2], strict=True) if state]
     known = [speed for speed in active if speed]
     return {

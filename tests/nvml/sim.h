@@ -7,7 +7,7 @@
  * The scenario is the file named by NVML_SIM_SCENARIO, read at each nvmlInit: lines "key = value", '#' begins a
  * comment. A key that is absent answers NOT_SUPPORTED; a value that is the name of an NVML error answers that error.
  * "fault.FUNCTION", "gpuN.fault.FUNCTION" and "gpuN.fault" (every function on that GPU) hold the name of an error,
- * or "hang", "crash" (SIGSEGV), "exit". NVML_SIM_CALLS names a file to which nvmlShutdown appends the calls counted.
+ * or "hang", "crash" (SIGSEGV), "exit". "noise" is printed to standard output. NVML_SIM_CALLS names a file to which nvmlShutdown appends the calls counted.
  */
 #ifndef NVML_SIM_H
 #define NVML_SIM_H

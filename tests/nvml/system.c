@@ -29,6 +29,8 @@ API nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     nvmlReturn_t result = scenario_load();
     if (result != SUCCESS) return result;
     ENTER(NULL);
+    const char *noise = scenario_get("", "noise");
+    if (noise) puts(noise);
     return SUCCESS;
 }
 

@@ -1,0 +1,48 @@
+"""Takes a snapshot of a rendered machine: files from the tree, GPUs from the real binding on the simulated library."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fabricd.model.snapshot import Snapshot
+from fabricd.probe.base import Probe, ProbeContext, ProbeResult, Roots
+from fabricd.probe.nvml import NvmlProbe
+from fabricd.probe.registry import PROBES
+from fabricd.probe.runner import take_snapshot
+from tests.support import machine_files, machine_nvml
+from tests.support.machine import Machine
+from tests.support.nvml_library import environment
+
+
+@dataclass
+class LiveNvml:
+    """The NVML probe as it runs on its own host, within a snapshot whose other sources are files."""
+
+    probe: NvmlProbe
+    name: str = "nvml"
+
+    @property
+    def deadline_seconds(self) -> float:
+        return self.probe.deadline_seconds
+
+    def run(self, ctx: ProbeContext) -> ProbeResult:
+        return self.probe.run(replace(ctx, this_host=True))
+
+
+def nvml_probe(
+    machine: Machine, folder: Path, scenario: machine_nvml.Scenario | None = None, **options: float
+) -> NvmlProbe:
+    """Return a probe that sees a machine's GPUs, or those of a changed scenario. Writes into ``folder``."""
+    answers = scenario if scenario is not None else machine_nvml.scenario(machine) if "driver" in machine.facts else {}
+    path = machine_nvml.write_scenario(answers, folder / "scenario.txt")
+    hidden = machine.section("driver").get("hide", [])
+    return NvmlProbe(environment=environment(path, hidden=hidden, calls=folder / "calls.txt"), **options)
+
+
+def snapshot_of(machine: Machine, folder: Path, *, probes: Sequence[Probe] | None = None) -> tuple[Snapshot, Path]:
+    """Render a machine below ``folder`` and return its snapshot and the root of its tree."""
+    root = machine_files.render(machine).write(folder / "root")
+    live = LiveNvml(nvml_probe(machine, folder))
+    chosen = [live if probe.name == "nvml" else probe for probe in (PROBES if probes is None else probes)]
+    context = ProbeContext(roots=Roots.under(root), this_host=False)
+    return take_snapshot(context, probes=chosen), root
