@@ -1,8 +1,12 @@
-"""Looks at this machine again and again: at an interval, and at once when the kernel tells of a change."""
+"""Looks at this machine again and again: at an interval, and at once when the kernel tells of a change.
+
+Probes run in two lanes, so that those that can take long hold up no other: what the kernel's files and sockets tell is
+looked at, and served, while a GPU library hangs.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Protocol
 
@@ -16,7 +20,11 @@ _log = logging.getLogger("fabricd.probe")
 
 #: What an event of the kernel's network part makes old. They come settled, and twice a second at most.
 NETWORK_PROBES = frozenset({"netlink", "pci"})
+#: Probes that ask a library which may take many seconds, or for ever.
+SLOW_PROBES = frozenset({"nvml"})
 _RETRY_SECONDS = 5.0
+# A look without the slow probes is served after so long; the GPUs of a healthy node are there by then.
+_FIRST_PATIENCE_SECONDS = 3.0
 
 
 class Source(Protocol):
@@ -27,7 +35,7 @@ class Source(Protocol):
         """Names of the probes that it can run."""
 
     def refresh(self, names: Collection[str] | None = None, /) -> Snapshot:
-        """Run the named probes, or all, and return everything known then. Called in a thread."""
+        """Run the named probes (all, or none), and return everything known then. Called in a thread."""
 
 
 class Prober:
@@ -43,13 +51,15 @@ class Prober:
         self._source = source
         self._nodes = nodes
         self._interval = interval
-        self._wanted: set[str] = set()
-        self._poked = asyncio.Event()
+        slow = SLOW_PROBES.intersection(source.names)
+        self._lanes = (_Lane(source, interval, frozenset(source.names) - slow), _Lane(source, interval, slow))
+        self._serving = False
+        self._publishing = asyncio.Lock()
 
     def poke(self, probes: Collection[str]) -> None:
         """Have these probes run soon."""
-        self._wanted.update(probes)
-        self._poked.set()
+        for lane in self._lanes:
+            lane.poke(probes)
 
     async def follow_events(self) -> None:
         """Look again whenever links or addresses change, for ever. Without events the interval has to do."""
@@ -66,6 +76,59 @@ class Prober:
 
     async def run(self) -> None:
         """Look, for ever."""
+        quick, slow = self._lanes
+        async with asyncio.TaskGroup() as group:
+            if slow.names:
+                group.create_task(slow.run(self._publish))
+            else:
+                slow.looked.set()
+            group.create_task(quick.run(lambda: self._publish_after(slow.looked)))
+
+    async def _publish_after(self, looked: asyncio.Event) -> None:
+        """Publish; the first time, give the slow probes a moment, so that a healthy node's first map is whole."""
+        if not self._serving:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_PATIENCE_SECONDS):
+                    await looked.wait()
+        self._serving = True
+        await self._publish()
+
+    async def _publish(self) -> None:
+        """Put what is known by now into the node map."""
+        if not self._serving:
+            return
+        # One at a time: what one lane knew before the other published would put the map back in time.
+        async with self._publishing:
+            snapshot = await in_thread(lambda: self._source.refresh(()), name="publishing")
+            before = self._nodes.local if self._nodes.ready else None
+            if self._nodes.set_local(snapshot):
+                facts = {"generation": self._nodes.local_version.number}
+                _log.info(
+                    "this machine's facts changed" if before else "first look at this machine", extra={"facts": facts}
+                )
+        _log_outcomes(before, snapshot)
+
+
+class _Lane:
+    """Looks with some of the probes, one look after another."""
+
+    def __init__(self, source: Source, interval: Callable[[], float], names: frozenset[str]) -> None:
+        self.names = names
+        self.looked = asyncio.Event()  #: set after the first look
+        self._source = source
+        self._interval = interval
+        self._wanted: set[str] = set()
+        self._poked = asyncio.Event()
+
+    def poke(self, probes: Collection[str]) -> None:
+        """Have those of these probes that are this lane's run soon."""
+        mine = self.names.intersection(probes)
+        if mine:
+            self._wanted |= mine
+            self._poked.set()
+
+    async def run(self, looked: Callable[[], Awaitable[None]]) -> None:
+        """Look, for ever, and call ``looked`` after each time."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
@@ -73,33 +136,26 @@ class Prober:
             if full:
                 # A fixed cadence; after a look that took longer than the interval, it begins anew from now.
                 due = max(due + self._interval(), loop.time())
-            names = None if full else frozenset(self._wanted)
+            names = self.names if full else frozenset(self._wanted)
             self._wanted.clear()
             self._poked.clear()
             await self._look(names)
+            self.looked.set()
+            await looked()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
                     await self._poked.wait()
 
-    async def _look(self, names: Collection[str] | None) -> None:
+    async def _look(self, names: Collection[str]) -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         try:
-            snapshot = await in_thread(lambda: self._source.refresh(names), name="probing")
+            await in_thread(lambda: self._source.refresh(names), name="probing")
         except Exception:  # noqa: BLE001 - runners contain what probes do; its own fault must not end the daemon
             _log.exception("looking at this machine failed")
-            return
-        before = self._nodes.local if self._nodes.ready else None
-        changed = self._nodes.set_local(snapshot)
         took = loop.time() - begun
-        if changed:
-            facts = {"generation": self._nodes.local_version.number, "seconds": round(took, 3)}
-            _log.info(
-                "this machine's facts changed" if before else "first look at this machine", extra={"facts": facts}
-            )
         if took > self._interval():
             _log.warning("a look took longer than the interval", extra={"facts": {"seconds": round(took, 3)}})
-        _log_outcomes(before, snapshot)
 
 
 def _log_outcomes(before: Snapshot | None, now: Snapshot) -> None:

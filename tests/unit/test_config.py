@@ -1,0 +1,215 @@
+"""Configuration: layers, every fault at once, and laws that hold for any input."""
+
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabricd.config import RULES, Config, keep_unreloadable, load, needs_restart
+from fabricd.errors import ConfigError
+
+NOWHERE = Path("/nonexistent/fabricd.toml")
+
+
+def read(file=None, environ=None, **options):
+    return load(file, environ=environ or {}, options=options, default_file=NOWHERE)
+
+
+def faults(*args, **kwargs) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(*args, **kwargs)
+    return list(caught.value.faults)
+
+
+def attempt(environ=None, **options) -> tuple[Config | None, tuple[str, ...]]:
+    """Return the configuration, or its faults."""
+    try:
+        return read(environ=environ, **options).config, ()
+    except ConfigError as error:
+        return None, error.faults
+
+
+def toml(folder: Path, text: str) -> Path:
+    path = folder / "c.toml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_are_loopback_and_no_peers():
+    loaded = read()
+    config = loaded.config
+    assert (config.host, config.port, config.peers, config.token_file) == ("127.0.0.1", 7470, (), None)
+    assert (loaded.token, loaded.file, config.beyond_loopback) == (None, None, False)
+
+
+def test_every_setting_has_a_rule_and_its_default_keeps_it():
+    for key, rule in RULES.items():
+        default = getattr(Config(), key)
+        value = "" if default is None else default
+        assert rule.kind.check(value) == default, key
+        assert rule.told, key
+    assert set(RULES) == set(Config.__dataclass_fields__)
+
+
+def test_the_nearer_layer_wins(tmp_path):
+    file = toml(tmp_path, 'port = 1111\nname = "file"\nlog_level = "error"\npeers = ["http://a:1"]\n')
+    environ = {"FABRICD_PORT": "2222", "FABRICD_NAME": "environment", "FABRICD_PEERS": "http://b:1, http://c:2"}
+    config = read(file, environ, port=3333).config
+    assert (config.port, config.name, config.log_level) == (3333, "environment", "error")
+    assert config.peers == ("http://b:1", "http://c:2")
+
+
+def test_the_environment_names_the_file_and_the_default_is_taken_when_there(tmp_path):
+    file = toml(tmp_path, "port = 1111")
+    assert read(environ={"FABRICD_CONFIG": str(file)}).config.port == 1111
+    assert load(environ={}, default_file=file).config.port == 1111
+    assert load(environ={}, default_file=file).file == file
+
+
+def test_every_fault_of_every_layer_at_once(tmp_path):
+    file = toml(
+        tmp_path,
+        'hots = "x"\nport = "7470"\nmax_requests = true\npeers = ["http://a:1", "http://A:1"]\n'
+        "probe_interval_seconds = 0\n",
+    )
+    environ = {"FABRICD_LOG_LEVEL": "laud", "FABRICD_TOKEN_FLIE": "/x", "FABRICD_MAX_BODY_BYTES": "many"}
+    told = faults(file, environ, host="nowhere", node_id="a b", token_file="relative")
+    text = "\n".join(told)
+    assert len(told) == 11, text
+    for part in (
+        f"{file}: hots is no setting; did you mean 'host'?",
+        f"{file}: port: '7470' is not a whole number from 0 to 65535",
+        f"{file}: max_requests: True is not",
+        f"{file}: peers: listed twice: http://a:1",
+        f"{file}: probe_interval_seconds: 0 is not seconds from 1 to 3600",
+        "environment: log_level: 'laud' is not one of debug, info, warning, error",
+        "environment: FABRICD_TOKEN_FLIE is no setting; did you mean 'token_file'?",
+        "environment: max_body_bytes: 'many' is not a whole number",
+        "command line: host: 'nowhere' is not an IP address",
+        "command line: node_id: 'a b' is not",
+        "command line: token_file: 'relative' is not an absolute path",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"port = ", "not TOML"),
+        (b"\xff\xfe", "not TOML"),
+        (b"a = " + b"[" * 100_000, "not TOML"),
+        (b"#" * (1 << 20) + b"\n", "more than"),
+        (b"[section]\nport = 1\n", "section is no setting"),
+        (b"port = 1979-05-27\n", "is not a whole number"),
+        (b"peers = 'http://a:1'\n", "is not a list"),
+        (b"allowed_hosts = ['a b']\n", "is not a host name"),
+        (b"probe_interval_seconds = nan\n", "is not seconds"),
+        (b"socket = 5\n", "is not an absolute path"),
+        (b"socket = '/" + b"x" * 108 + b"'\n", "107 bytes"),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path, content, part):
+    path = tmp_path / "c.toml"
+    path.write_bytes(content)
+    (told,) = faults(path)
+    assert part in told
+
+
+def test_a_file_that_is_not_there_or_a_directory(tmp_path):
+    assert "No such file" in faults(tmp_path / "none")[0]
+    assert "Is a directory" in faults(tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://a",
+        "http://",
+        "a:1",
+        "http://a:99999",
+        "http://a/path",
+        "http://a?x=1",
+        "http://a b",
+        "http://[::1",
+        "http://a:0",
+        5,
+    ],
+)
+def test_what_is_no_peer(tmp_path, url):
+    assert "peer" in faults(peers=[url])[0]
+
+
+def test_a_password_in_a_peers_url_is_refused_and_not_shown():
+    (told,) = faults(peers=["http://user:hunter2@a:1"])
+    assert "password" in told
+    assert "hunter2" not in told
+
+
+def test_beyond_loopback_needs_a_token(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    token.chmod(0o600)
+    assert "token_file" in faults(host="0.0.0.0")[0]
+    loaded = read(host="0.0.0.0", token_file=str(token))
+    assert (loaded.token, loaded.config.beyond_loopback) == ("secret", True)
+    assert "secret" not in repr(loaded)
+    for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
+        assert not read(host=host).config.beyond_loopback
+
+
+def test_a_service_called_fabricd_in_kubernetes_does_no_harm():
+    environ = {
+        "FABRICD_PORT": "tcp://10.0.0.1:7470",
+        "FABRICD_SERVICE_HOST": "10.0.0.1",
+        "FABRICD_SERVICE_PORT": "7470",
+        "FABRICD_PORT_7470_TCP": "tcp://10.0.0.1:7470",
+        "FABRICD_PORT_7470_TCP_ADDR": "10.0.0.1",
+        "FABRICD_URL": "http://x",
+        "FABRICD_GROUP_SECRET": "s",
+    }
+    assert read(environ=environ).config.port == 7470
+
+
+def test_records_lie_beside_the_socket_unless_told_otherwise():
+    assert read(socket="/run/x/a.sock").config.records_dir == Path("/run/x/a.d")
+    assert read(socket="").config.records_dir is None
+    assert read(socket="", runtime_dir="/var/x").config.records_dir == Path("/var/x")
+
+
+def test_what_only_a_restart_changes():
+    running, wanted = read(port=1, log_level="info").config, read(port=2, log_level="debug").config
+    assert needs_restart(running, wanted) == ["port"]
+    kept = keep_unreloadable(running, wanted)
+    assert (kept.port, kept.log_level) == (1, "debug")
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(RULES)) | st.text(string.ascii_lowercase, max_size=12), JUNK, max_size=6))
+def test_any_options_give_a_configuration_or_a_list_of_faults(options):
+    config, told = attempt(**options)
+    assert (config is None) == bool(told)
+    assert all(isinstance(fault, str) and len(fault) < 700 for fault in told)
+    for key, rule in RULES.items() if config else ():
+        value = getattr(config, key)
+        assert rule.kind.check("" if value is None else value) == value, key
+
+
+@given(st.dictionaries(st.sampled_from([f"FABRICD_{key.upper()}" for key in RULES]), st.text(max_size=30), max_size=5))
+def test_any_environment_gives_a_configuration_or_a_list_of_faults(environ):
+    environ.pop("FABRICD_TOKEN_FILE", None)
+    config, told = attempt(environ)
+    assert (config is None) == bool(told)
+
+
+@given(st.integers(0, 65535), st.sampled_from(["info", "debug"]), st.floats(1, 3600))
+def test_environment_and_options_say_the_same(port, level, interval):
+    environ = {"FABRICD_PORT": str(port), "FABRICD_LOG_LEVEL": level, "FABRICD_PROBE_INTERVAL_SECONDS": repr(interval)}
+    assert read(environ=environ).config == read(port=port, log_level=level, probe_interval_seconds=interval).config
