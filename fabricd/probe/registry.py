@@ -2,6 +2,7 @@
 
 from fabricd.probe.base import Probe
 from fabricd.probe.host import HostProbe
+from fabricd.probe.lldp import LldpProbe
 from fabricd.probe.netlink import NetlinkProbe
 from fabricd.probe.numa import NumaProbe
 from fabricd.probe.nvml import NvmlProbe
@@ -17,4 +18,5 @@ PROBES: tuple[Probe, ...] = (
     NetlinkProbe(),
     RdmaProbe(),
     VerbsProbe(),
+    LldpProbe(),
 )
