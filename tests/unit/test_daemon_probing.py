@@ -1,0 +1,143 @@
+"""The daemon's looking: lanes, pokes, and what it puts into the node map while a probe hangs."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+
+import pytest
+
+from fabricd.cluster.nodes import NodeMap
+from fabricd.daemon import probing
+from fabricd.daemon.probing import Prober
+from fabricd.model.observation import Outcome
+from fabricd.model.snapshot import Snapshot
+from fabricd.probe.base import ProbeContext, ProbeFailed, ProbeResult, Roots
+from fabricd.probe.runner import Runner
+
+
+@dataclass
+class Told:
+    """A probe that answers when it is let."""
+
+    name: str
+    may_answer: threading.Event
+    deadline_seconds: float = 30.0
+    runs: int = 0
+
+    def run(self, ctx: ProbeContext) -> ProbeResult:
+        self.runs += 1
+        if not self.may_answer.wait(10):
+            raise ProbeFailed("never let")
+        return ProbeResult(notes=(f"run {self.runs}",))
+
+
+@dataclass
+class Bench:
+    """A prober of two probes, a quick and a slow one."""
+
+    quick: Told
+    slow: Told
+    nodes: NodeMap
+    prober: Prober
+    seen: list[Snapshot] = field(default_factory=list)
+
+    def outcome(self, name: str) -> Outcome:
+        return next(report.outcome for report in self.nodes.local.probes if report.name == name)
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 5.0) -> float:
+        """Wait for a condition and return how long it took."""
+        begun = time.monotonic()
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110 - of a probe in a thread, too
+                await asyncio.sleep(0.005)
+        return time.monotonic() - begun
+
+
+@pytest.fixture
+def run(tmp_path) -> Callable[[Callable[[Bench], Awaitable[None]]], None]:
+    """Run a scenario beside a prober that looks once a minute."""
+
+    async def scenario_beside(scenario: Callable[[Bench], Awaitable[None]]) -> None:
+        quick, slow = Told("host", threading.Event()), Told("nvml", threading.Event())
+        quick.may_answer.set()
+        runner = Runner(ProbeContext(roots=Roots.under(tmp_path)), probes=[quick, slow], node_id="n")
+        nodes = NodeMap()
+        bench = Bench(quick, slow, nodes, Prober(runner, nodes, lambda: 60.0))
+        looking = asyncio.create_task(bench.prober.run())
+        try:
+            await scenario(bench)
+        finally:
+            slow.may_answer.set()
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    return lambda scenario: asyncio.run(scenario_beside(scenario))
+
+
+def test_first_map_is_whole_when_all_answer(run: Callable) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.slow.may_answer.set()
+        await bench.until(lambda: bench.nodes.ready)
+        assert [bench.outcome(name) for name in ("host", "nvml")] == [Outcome.OK, Outcome.OK]
+
+    run(scenario)
+
+
+def test_map_is_served_while_the_slow_probe_hangs(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "_FIRST_PATIENCE_SECONDS", 0.2)
+
+    async def scenario(bench: Bench) -> None:
+        took = await bench.until(lambda: bench.nodes.ready)
+        assert took >= 0.15
+        assert [bench.outcome(name) for name in ("host", "nvml")] == [Outcome.OK, Outcome.NOT_RUN]
+        bench.slow.may_answer.set()
+        await bench.until(lambda: bench.outcome("nvml") is Outcome.OK)
+
+    run(scenario)
+
+
+def test_quick_probes_run_at_once_while_the_slow_one_hangs(run: Callable) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.slow.may_answer.set()
+        await bench.until(lambda: bench.nodes.ready)
+        bench.slow.may_answer.clear()
+        bench.prober.poke({"nvml"})
+        await bench.until(lambda: bench.slow.runs == 2)
+        before = bench.nodes.local_version.number
+        bench.prober.poke({"host"})
+        took = await bench.until(lambda: bench.nodes.local_version.number > before)
+        assert took < 1.0
+        assert bench.quick.runs == 2
+        assert bench.outcome("nvml") is Outcome.OK, "what it told before"
+
+    run(scenario)
+
+
+def test_poke_during_a_look_is_another_look(run: Callable) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.until(lambda: bench.slow.runs == 1)
+        bench.prober.poke({"nvml"})
+        bench.slow.may_answer.set()
+        await bench.until(lambda: bench.slow.runs == 2)
+
+    run(scenario)
+
+
+def test_source_without_probes_is_served(tmp_path) -> None:
+    class Still:
+        names = ()
+
+        def refresh(self, names: Collection[str] | None = None) -> Snapshot:
+            return Runner(ProbeContext(roots=Roots.under(tmp_path), this_host=False), probes=[], node_id="r").snapshot()
+
+    async def scenario() -> None:
+        nodes = NodeMap()
+        looking = asyncio.create_task(Prober(Still(), nodes, lambda: 60.0).run())
+        assert await nodes.local_version.wait_for_change(0, 5.0)
+        assert nodes.local.node.node_id == "r"
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    asyncio.run(scenario())
