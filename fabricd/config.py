@@ -63,6 +63,9 @@ class Config:
     probe_interval_seconds: Annotated[
         float, Rule(settings.seconds(1, 3600), "time between two looks at this machine")
     ] = 30.0
+    measure_max_age_seconds: Annotated[
+        float, Rule(settings.seconds(0, 86400), "age up to which a measurement between nodes serves for a plan")
+    ] = 300.0
     max_connections: Annotated[int, Rule(settings.integer(16, 100_000), "connections open at once")] = 8192
     max_requests: Annotated[int, Rule(settings.integer(1, 10_000), "requests in work at once, without long polls")] = (
         256

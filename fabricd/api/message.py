@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.codec import from_json, to_json
+from fabricd.model.measurement import ListenAnswer, ListenRequest, Measurement, MeasureRequest
 from fabricd.model.path import PathAnswer
 from fabricd.model.problem import MEDIA_TYPE, Problem
 from fabricd.model.snapshot import Snapshot
@@ -29,6 +30,10 @@ WIRE_TYPES: tuple[type, ...] = (
     FenceRequest,
     FenceAnswer,
     WatchEvent,
+    MeasureRequest,
+    Measurement,
+    ListenRequest,
+    ListenAnswer,
 )
 _REF = "#/components/schemas/{name}"
 

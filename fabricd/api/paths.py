@@ -34,8 +34,10 @@ async def get_paths(
 ) -> Response:
     """Return the paths between two ends, best first."""
     nodes = services.nodes.snapshots()
+    measured = services.measurer.known()
     async with services.searches:
         answer = await in_thread(
-            lambda: find_paths(nodes, src, dst, explain=explain, candidates=candidates), name="paths"
+            lambda: find_paths(nodes, src, dst, measurements=measured, explain=explain, candidates=candidates),
+            name="paths",
         )
     return json_response(answer, headers={"Cache-Control": "no-cache"})

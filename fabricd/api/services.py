@@ -9,7 +9,12 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from fabricd.api.longpoll import LongPolls
+from fabricd.cluster.groups import GroupService
+from fabricd.cluster.groups_planner import MeasuringPlanner
+from fabricd.cluster.groups_record import GroupStore
+from fabricd.cluster.measuring import Measurer
 from fabricd.cluster.nodes import NodeMap
+from fabricd.cluster.peer_post import PeerPost
 from fabricd.config import Config
 from fabricd.metrics import Metrics
 
@@ -28,6 +33,18 @@ class Services:
     #: Monotonic time of the event loop's last heartbeat.
     beat_at: float = field(default_factory=time.monotonic)
     clock: Callable[[], float] = time.monotonic
+    measurer: Measurer = field(init=False)
+    groups: GroupService = field(init=False)
+
+    def __post_init__(self) -> None:
+        post = PeerPost(lambda: self.token)
+        self.measurer = Measurer(self.nodes, post, clock=self.clock)
+        planner = MeasuringPlanner(
+            self.nodes, self.measurer, post, max_age_seconds=lambda: self.config.measure_max_age_seconds
+        )
+        records = self.config.records_dir
+        store = GroupStore(records / "groups") if records else None
+        self.groups = GroupService(planner, store=store, clock=self.clock)
 
 
 def _services(request: Request) -> Services:

@@ -111,6 +111,7 @@ class Daemon:
         self._start(self._announce(_url(tcp), unix), "ready")
         self._start(log_conflicts(self._nodes), "conflicts")
         self._peers.follow(self._peer_settings())
+        self.services.groups.start()
         _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": _url(tcp), "pid": os.getpid()}})
         try:
             await server.serve(sockets=[tcp, *([unix.socket] if unix else [])])
@@ -154,6 +155,7 @@ class Daemon:
         if not self._stopping.is_set():
             self._notifier.stopping()
             self._stopping.set()
+            self.services.groups.stop()
             self.services.polls.stop()
 
     def _beat(self) -> None:

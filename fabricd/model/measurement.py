@@ -1,4 +1,10 @@
-"""What active probes between nodes found."""
+"""What active probes between nodes found, and how they are asked for.
+
+::
+
+    POST /v1/measure         MeasureRequest -> Measurement     this daemon measures towards one of its peers
+    POST /v1/measure/listen  ListenRequest  -> ListenAnswer    asked by the one that measures
+"""
 
 from dataclasses import dataclass
 
@@ -21,3 +27,30 @@ class Measurement:
     #: Seconds since it was taken, on the clock of the node that took it; clocks are never compared.
     age_seconds: float = 0.0
     reason: str = ""  #: why unreachable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    """Measure from an address of this node towards one of a peer."""
+
+    dst_node: str  #: node_id of a configured peer
+    src_address: str  #: of this node
+    dst_address: str  #: of the peer, as its snapshot has it
+    network: str = ""  #: name for the answer
+    max_age_seconds: float = 300.0  #: a measurement that is not older will do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenRequest:
+    """Be the other end of one measurement."""
+
+    address: str  #: of the node that is asked
+    client_address: str  #: from which the measuring node will connect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenAnswer:
+    """Where to connect within some seconds, and what to say first."""
+
+    port: int
+    token: str

@@ -27,6 +27,7 @@ ALLOWED = frozenset(
         "UCX_NET_DEVICES",
         "UCX_RNDV_SCHEME",
         "UCX_RNDV_THRESH",
+        "UCX_TCP_AF_PRIO",
         "UCX_TCP_BRIDGE_ENABLE",
         "UCX_TCP_RX_SEG_SIZE",
         "UCX_TCP_TX_SEG_SIZE",

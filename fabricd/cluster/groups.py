@@ -1,0 +1,367 @@
+"""Groups: the rendezvous of jobs' ranks. The pure state machine of each group meets time, files and requests here.
+
+Lives in the server's event loop: no method may be called from another thread.
+"""
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from fabricd.cluster import groups_events as ev
+from fabricd.cluster.groups_access import Credentials, access_for, check_claim, check_name, not_here
+from fabricd.cluster.groups_failure import fenced_failure
+from fabricd.cluster.groups_limits import Limits, check_join, check_keys
+from fabricd.cluster.groups_live import Group, Ticket
+from fabricd.cluster.groups_record import GroupStore, record_of, state_of
+from fabricd.cluster.groups_state import RECONNECT_SECONDS, GroupState
+from fabricd.cluster.groups_stream import WatchStream
+from fabricd.errors import AccessError, FabricError, GroupConflictError
+from fabricd.localview import LocalView
+from fabricd.model.plan import GroupPlan
+from fabricd.model.wire import FenceRequest, GroupPhase, GroupStatus, JoinRequest, WatchEvent
+
+_log = logging.getLogger("fabricd.groups")
+
+_TICK_SECONDS = 0.25
+#: A plan takes some seconds where networks are measured; one that takes longer will not come.
+_PLAN_SECONDS = 30.0
+_SAVE_DELAY_SECONDS = 0.05
+
+
+class Planner(Protocol):
+    """Makes a plan of what the ranks of a complete group see."""
+
+    async def plan(self, engine: str, views: Mapping[int, LocalView]) -> GroupPlan:
+        """Return the plan; raises FabricError when there is none."""
+
+
+class GroupService:
+    """All groups that this daemon owns.
+
+    Args:
+        planner: makes the plans.
+        store: where running groups are kept; None: a restart forgets them.
+        limits: what is refused.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        *,
+        store: GroupStore | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._planner = planner
+        self._store = store
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._groups: dict[str, list[Group]] = {}  #: by name, oldest first
+        self._numbers = itertools.count(1)
+        self._ticker: asyncio.Task[None] | None = None
+        self._unsaved: dict[Group, asyncio.TimerHandle] = {}  #: changed, and soon to be saved
+        self._stopped = False
+
+    def start(self) -> None:
+        """Take up the groups that a daemon before this one left. Call it in the event loop."""
+        for record in self._store.load() if self._store else []:
+            state = state_of(record, self._clock(), max_bytes=self._limits.group_bytes)
+            self._add(Group(state, record.access, record.owner))
+            _log.info("group %r of %d ranks goes on", record.name, record.size)
+
+    def stop(self) -> None:
+        """Tell every stream that the daemon stops, and end it; running groups stay on record."""
+        self._stopped = True
+        for group in [*self._unsaved]:
+            self._save(group)
+        for group in self.all():
+            for stream in group.streams.values():
+                stream.put(WatchEvent(kind="stopping"))
+                stream.end()
+            if group.planning:
+                group.planning.cancel()
+        if self._ticker:
+            self._ticker.cancel()
+
+    def all(self) -> list[Group]:
+        """Return every group that is still known."""
+        return [group for groups in self._groups.values() for group in groups]
+
+    async def join(self, name: str, rank: int, request: JoinRequest, shown: Credentials, *, cost: int) -> Ticket:
+        """Claim a rank.
+
+        Args:
+            name: the group's.
+            rank: from 0.
+            request: what the rank says.
+            shown: with which right.
+            cost: bytes that the request took.
+
+        Raises:
+            FabricError: refused, or what became of the group.
+        """
+        view = check_join(rank, request, self._limits)
+        check_claim(request.claim)
+        self._limits.check_bytes(self.all(), cost)
+        for wait in (RECONNECT_SECONDS + 2 * _TICK_SECONDS, 0.0):
+            group = self._group_to_join(name, request, rank, shown)
+            try:
+                self._apply(group, _join_event(group, rank, request, view, cost))
+                break
+            except GroupConflictError:
+                holder = group.state.members.get(rank)
+                if not wait or holder is None or holder.due is None:
+                    raise
+                # Whoever has the place shows no life: it may just have been killed, and this is the next attempt.
+                await asyncio.sleep(wait)
+        return Ticket(group=group, rank=rank)
+
+    def fence(self, name: str, number: int, request: FenceRequest, shown: Credentials, *, cost: int) -> Ticket:
+        """Bring a rank's keys to a fence.
+
+        Raises:
+            FabricError: refused, or what became of the group.
+        """
+        check_keys(number, request, self._limits)
+        self._limits.check_bytes(self.all(), cost)
+        group = self._group_of_member(name, request.rank, shown)
+        self._apply(group, ev.Contribute(rank=request.rank, round=number, keys=request.keys, cost=cost))
+        return Ticket(group=group, rank=request.rank, fence=number)
+
+    @contextmanager
+    def asking(self, ticket: Ticket) -> Iterator[None]:
+        """Count a request as a sign of life while it is held open."""
+        self._apply(ticket.group, ev.Ask(rank=ticket.rank, open=True))
+        try:
+            yield
+        finally:
+            if not self._stopped:
+                self._apply(ticket.group, ev.Ask(rank=ticket.rank, open=False, vanished=ticket.vanished))
+
+    async def answer(self, ticket: Ticket, seconds: float) -> bytes:
+        """Return the encoded answer when it is there; ``b""`` when it is not after so many seconds.
+
+        Raises:
+            FabricError: what became of the group.
+        """
+        deadline = self._clock() + seconds
+        group = ticket.group
+        while True:
+            group.state.check()
+            found = group.join_answer(ticket.rank) if ticket.fence is None else group.fence_answer(ticket.fence)
+            left = deadline - self._clock()
+            if found is not None or left <= 0 or group.state.over:
+                return found or b""
+            event = group.joined if ticket.fence is None else group.fenced
+            try:
+                async with asyncio.timeout(left):
+                    await event.wait()
+            except TimeoutError:
+                continue
+
+    def status(self, name: str, shown: Credentials) -> GroupStatus:
+        """Return how a group is.
+
+        Raises:
+            GroupGoneError: there is none for this caller.
+        """
+        return self._group_of_caller(name, shown).state.status()
+
+    @contextmanager
+    def watch(self, name: str, rank: int, shown: Credentials) -> Iterator[WatchStream]:
+        """Hold a member's event stream open. Its end without a leave is a loss, unless the member comes back.
+
+        Raises:
+            FabricError: refused, or what became of the group.
+        """
+        group = self._group_of_member(name, rank, shown)
+        stream = WatchStream(next(self._numbers), group.state.left())
+        self._apply(group, ev.WatchOpened(rank=rank, stream=stream.number))
+        group.streams[stream.number] = stream
+        try:
+            yield stream
+        finally:
+            del group.streams[stream.number]
+            if not self._stopped:
+                self._apply(group, ev.WatchClosed(rank=rank, stream=stream.number))
+
+    def leave(self, name: str, rank: int, shown: Credentials) -> None:
+        """Let a member go in peace.
+
+        Raises:
+            GroupGoneError: it is no member.
+        """
+        self._apply(self._group_of_member(name, rank, shown), ev.Leave(rank=rank))
+
+    def abort(self, name: str, reason: str, shown: Credentials) -> None:
+        """End a group for all its ranks.
+
+        Raises:
+            GroupGoneError: there is none for this caller.
+        """
+        group = self._group_of_caller(name, shown)
+        members = group.state.members.values()
+        claim = group.access.claim_hash(shown.claim) if shown.claim else ""
+        who = next((str(member) for member in members if member.claim == claim), shown.caller)
+        self._apply(group, ev.Abort(who=who, reason=reason))
+
+    def _group_to_join(self, name: str, request: JoinRequest, rank: int, shown: Credentials) -> Group:
+        """Return the group that a join is meant for: the one it belongs to already, the living one, or a new one."""
+        found = self._matching(name, shown)
+        for group in found:
+            if group.is_member(request.claim, rank):
+                return group
+        newest = found[0] if found else None
+        if newest is not None and request.incarnation < newest.state.incarnation:
+            raise fenced_failure(newest.state.incarnation).error(name)
+        if newest is not None and request.incarnation == newest.state.incarnation and not newest.state.over:
+            return newest
+        others = [one for one in self._groups.get(name, []) if one not in found and not one.state.over]
+        if any(one.access.collides(shown) for one in others):
+            raise AccessError(
+                f"these credentials do not open group {name!r}",
+                hint="every rank needs the same secret; if another job uses this name, choose a different one",
+            )
+        self._limits.check_room(self.all(), shown.caller)
+        if newest is not None:
+            self._apply(newest, ev.Supersede(incarnation=request.incarnation))
+        return self._new_group(name, request, shown, newest)
+
+    def _new_group(self, name: str, request: JoinRequest, shown: Credentials, before: Group | None) -> Group:
+        failure = before.state.failure if before else None
+        state = GroupState(
+            name=name,
+            size=request.world_size,
+            kvsname=secrets.token_hex(16),
+            incarnation=request.incarnation,
+            engine=request.engine,
+            deadline=self._clock() + request.timeout_seconds,
+            timeout_seconds=request.timeout_seconds,
+            max_bytes=self._limits.group_bytes,
+            previous=failure.short if failure else "",
+        )
+        return self._add(Group(state, access_for(shown), shown.caller))
+
+    def _add(self, group: Group) -> Group:
+        self._groups.setdefault(group.state.name, []).append(group)
+        if self._ticker is None and not self._stopped:
+            self._ticker = asyncio.create_task(self._tick())
+        return group
+
+    def _matching(self, name: str, shown: Credentials) -> list[Group]:
+        """Return the groups that the credentials open, newest first."""
+        check_name(name)
+        shown.check()
+        return [group for group in reversed(self._groups.get(name, [])) if group.access.admits(shown)]
+
+    def _group_of_caller(self, name: str, shown: Credentials) -> Group:
+        """Return the newest group, or that of the incarnation shown."""
+        for group in self._matching(name, shown):
+            if shown.incarnation in (None, group.state.incarnation):
+                return group
+        raise not_here(name)
+
+    def _group_of_member(self, name: str, rank: int, shown: Credentials) -> Group:
+        claim = check_claim(shown.claim)
+        found = self._matching(name, shown)
+        for group in found:
+            if group.is_member(claim, rank):
+                return group
+        if found and shown.incarnation is not None and shown.incarnation < found[0].state.incarnation:
+            raise fenced_failure(found[0].state.incarnation).error(name)
+        raise not_here(name)
+
+    def _apply(self, group: Group, event: ev.Event) -> None:
+        """Feed the state machine and do as it says."""
+        for instruction in group.state.handle(event, self._clock()):
+            match instruction:
+                case ev.MakePlan():
+                    group.planning = asyncio.create_task(self._plan(group))
+                case ev.AnswerJoins():
+                    group.joined.set()
+                case ev.AnswerFences():
+                    group.wake_fences()
+                case ev.Tell(event=told, can_wait=can_wait):
+                    for stream in group.streams.values():
+                        stream.put(told, can_wait=can_wait)
+                case ev.EndWatch(stream=number):
+                    if number in group.streams:
+                        group.streams[number].end()
+                case ev.Save(can_wait=True):
+                    self._save_soon(group)
+                case ev.Save():
+                    self._save(group)
+
+    async def _plan(self, group: Group) -> None:
+        """Make a group's plan in the background; whatever goes wrong becomes the group's failure."""
+        views = {rank: member.view for rank, member in group.state.members.items() if member.view is not None}
+        outcome: ev.Planned | ev.PlanFailed
+        try:
+            async with asyncio.timeout(_PLAN_SECONDS):
+                outcome = ev.Planned(plan=await self._planner.plan(group.state.engine, views))
+        except FabricError as error:
+            outcome = ev.PlanFailed(error=error)
+        except TimeoutError:
+            outcome = ev.PlanFailed(error=FabricError(f"planning did not end within {_PLAN_SECONDS:g} s"))
+        except Exception as error:  # noqa: BLE001 - a fault of the planner must reach the ranks that wait for it
+            _log.exception("planning group %r", group.state.name)
+            outcome = ev.PlanFailed(error=FabricError(f"unforeseen error while planning: {type(error).__name__}"))
+        group.planning = None
+        self._apply(group, outcome)
+
+    async def _tick(self) -> None:
+        """Let time pass for groups, as long as there are any."""
+        while self._groups:
+            await asyncio.sleep(_TICK_SECONDS)
+            now = self._clock()
+            for group in self.all():
+                try:
+                    self._apply(group, ev.Tick())
+                except Exception:  # noqa: BLE001 - time must go on for the other groups
+                    _log.exception("group %r", group.state.name)
+                if group.state.forget_at is not None and group.state.forget_at <= now:
+                    self._forget(group)
+        self._ticker = None
+
+    def _forget(self, group: Group) -> None:
+        name = group.state.name
+        self._groups[name].remove(group)
+        if not self._groups[name]:
+            del self._groups[name]
+        for stream in group.streams.values():
+            stream.end()
+        if self._store:
+            self._store.remove(group.state.kvsname)
+
+    def _save_soon(self, group: Group) -> None:
+        if group not in self._unsaved:
+            later = asyncio.get_running_loop().call_later(_SAVE_DELAY_SECONDS, self._save, group)
+            self._unsaved[group] = later
+
+    def _save(self, group: Group) -> None:
+        """Put a group on record; one that ended well is taken off it."""
+        if group in self._unsaved:
+            self._unsaved.pop(group).cancel()
+        if self._store is None:
+            return
+        if group.state.phase is GroupPhase.ENDED:
+            self._store.remove(group.state.kvsname)
+        else:
+            self._store.save(record_of(group.state, group.access, group.owner))
+
+
+def _join_event(group: Group, rank: int, request: JoinRequest, view: LocalView, cost: int) -> ev.Join:
+    return ev.Join(
+        rank=rank,
+        claim=group.access.claim_hash(request.claim),
+        size=request.world_size,
+        engine=request.engine,
+        view=view,
+        cost=cost,
+    )

@@ -1,0 +1,81 @@
+"""One group in this process: its state, and who waits for it."""
+
+import asyncio
+import hmac
+from dataclasses import dataclass, replace
+
+from fabricd.cluster.groups_access import Access
+from fabricd.cluster.groups_state import GroupState
+from fabricd.cluster.groups_stream import WatchStream
+from fabricd.model.codec import to_json
+from fabricd.model.wire import FenceAnswer, JoinAnswer
+
+
+class Group:
+    """One incarnation of a group.
+
+    Args:
+        state: its life.
+        access: what opens it.
+        owner: who made it, for counting.
+    """
+
+    def __init__(self, state: GroupState, access: Access, owner: str) -> None:
+        self.state = state
+        self.access = access
+        self.owner = owner
+        self.streams: dict[int, WatchStream] = {}
+        self.joined = asyncio.Event()
+        self.fenced = asyncio.Event()
+        self.planning: asyncio.Task[None] | None = None
+        self._encoded: tuple[int, bytes] | None = None  #: the latest fence's answer
+
+    def is_member(self, claim: str, rank: int) -> bool:
+        """Whether that rank's place was claimed with that claim."""
+        member = self.state.members.get(rank)
+        return member is not None and hmac.compare_digest(member.claim, self.access.claim_hash(claim))
+
+    def wake_fences(self) -> None:
+        """Let those who wait at the fence look again."""
+        self.fenced.set()
+        self.fenced = asyncio.Event()
+
+    def join_answer(self, rank: int) -> bytes | None:
+        """Return what a member is answered once there is a plan."""
+        state = self.state
+        if state.plan is None:
+            return None
+        slices = tuple(one if one.rank == rank else replace(one, settings=()) for one in state.plan.ranks)
+        answer = JoinAnswer(
+            group=state.name,
+            incarnation=state.incarnation,
+            rank=rank,
+            size=state.size,
+            kvsname=state.kvsname,
+            plan=replace(state.plan, ranks=slices),
+        )
+        return to_json(answer)
+
+    def fence_answer(self, number: int) -> bytes | None:
+        """Return the keys of a round once it is complete; they are encoded once for all."""
+        state = self.state
+        if number != state.rounds_done - 1:
+            return None
+        if self._encoded is None or self._encoded[0] != number:
+            self._encoded = (number, to_json(FenceAnswer(round=number, keys=state.last_keys)))
+        return self._encoded[1]
+
+
+@dataclass(slots=True, kw_only=True)
+class Ticket:
+    """A member's request that waits for others.
+
+    Attributes:
+        fence: number of the round; None for a join.
+        vanished: set by who holds the request when its client went away.
+    """
+
+    group: Group
+    rank: int
+    fence: int | None = None
+    vanished: bool = False

@@ -1,0 +1,294 @@
+"""Time a TCP connection between two addresses: round trips, and a burst in each direction.
+
+One end listens (``serve``), the other connects twice (``measure``)::
+
+    connection 1   token "U"   1 byte to and fro, ROUND_TRIPS times   "b"   burst ------->   <- Burst as 2 doubles
+    connection 2   token "D"   <------- burst
+
+Bytes are counted and timed where they arrive, so a sender's buffers do not count as a network. Blocking: run it in
+threads of its own; every wait is bounded.
+"""
+
+import errno
+import hmac
+import secrets
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from fabricd.errors import UnavailableError
+
+#: A burst ends when either is reached.
+BURST_BYTES = 16 << 20
+BURST_SECONDS = 0.5
+ROUND_TRIPS = 30
+CONNECT_SECONDS = 2.0
+#: Until the other end has connected, and for all it does.
+SERVE_SECONDS = 8.0
+#: Beyond these times nothing comes any more.
+_STEP_SECONDS = 2.0
+_ROUND_TRIPS_SECONDS = 0.3
+_TOKEN_BYTES = 32
+_CHUNK = 256 * 1024
+_RESULT = struct.Struct("!Qd")
+_STRANGERS = 16
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """What arrived of a burst."""
+
+    bytes: int
+    bytes_per_second: float  #: 0.0: too little arrived to tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What a connection showed."""
+
+    reachable: bool
+    reason: str = ""  #: why not reachable
+    round_trip_seconds: float | None = None  #: the smallest
+    up: Burst | None = None
+    down: Burst | None = None
+
+
+def new_token() -> str:
+    """Return what the connecting end must say first."""
+    return secrets.token_hex(_TOKEN_BYTES // 2)
+
+
+def listen(address: str, interface: str) -> socket.socket:
+    """Return a socket that listens at a free port of an address, only on its interface where that is allowed.
+
+    Raises:
+        UnavailableError: the address is not of this host any more.
+    """
+    listener = _bound(address, interface)
+    listener.listen(4)
+    return listener
+
+
+def _bound(address: str, interface: str) -> socket.socket:
+    """Return a socket that sends from one address, by its own interface whatever the routes say."""
+    found = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    with suppress(PermissionError):  # kernels before 5.7 want privilege; the address alone decides in most networks
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        found.bind((address, 0))
+    except OSError as error:
+        found.close()
+        raise UnavailableError(f"{address} is not on {interface} any more: {error.strerror}") from error
+    return found
+
+
+def serve(listener: socket.socket, token: str, client_address: str) -> None:
+    """Be the other end of one measurement, then close the listener; ends in time whatever happens.
+
+    Args:
+        listener: from ``listen``.
+        token: what the client must say first.
+        client_address: who may connect.
+    """
+    end = time.monotonic() + SERVE_SECONDS
+    expected = ip_address(client_address)
+    waiting = {b"U": _serve_up, b"D": _serve_down}
+    with listener:
+        for _ in range(_STRANGERS):
+            left = end - time.monotonic()
+            if not waiting or left <= 0:
+                return
+            listener.settimeout(left)
+            try:
+                connection, peer = listener.accept()
+            except OSError:  # nobody came, or the daemon ends
+                return
+            with connection, suppress(OSError):
+                connection.settimeout(_STEP_SECONDS)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                said = _exactly(connection, _TOKEN_BYTES + 1) if ip_address(peer[0]) == expected else b""
+                if hmac.compare_digest(said[:-1], token.encode()) and said[-1:] in waiting:
+                    waiting.pop(said[-1:])(connection)
+
+
+def _serve_up(connection: socket.socket) -> None:
+    """Echo, take the burst, tell what arrived."""
+    for _ in range(ROUND_TRIPS):
+        said = _exactly(connection, 1)
+        if said != b"p":
+            break
+        connection.sendall(said)
+    else:
+        said = _exactly(connection, 1)
+    if said != b"b":
+        return
+    burst = _take_burst(connection)
+    connection.sendall(_RESULT.pack(burst.bytes, burst.bytes_per_second))
+    _until_closed(connection)
+
+
+def _serve_down(connection: socket.socket) -> None:
+    _send_burst(connection)
+    _until_closed(connection)
+
+
+def measure(
+    src_address: str,
+    interface: str,
+    dst_address: str,
+    port: int,
+    token: str,
+    *,
+    connect_seconds: float = CONNECT_SECONDS,
+) -> Timing:
+    """Measure towards a ``serve``.
+
+    Args:
+        src_address: to send from.
+        interface: that has it.
+        dst_address: where the other end listens.
+        port: there.
+        token: the other end's.
+        connect_seconds: without an answer for so long, there is no way.
+
+    Raises:
+        UnavailableError: the address to send from is not of this host any more.
+    """
+    try:
+        with _connected(src_address, interface, dst_address, port, connect_seconds) as connection:
+            connection.sendall(token.encode() + b"U")
+            round_trip = _round_trips(connection)
+            connection.sendall(b"b")
+            _send_burst(connection)
+            connection.settimeout(_STEP_SECONDS)
+            arrived, rate = _RESULT.unpack(_exactly(connection, _RESULT.size))
+            up = Burst(bytes=arrived, bytes_per_second=rate)
+        with _connected(src_address, interface, dst_address, port, connect_seconds) as connection:
+            connection.sendall(token.encode() + b"D")
+            down = _take_burst(connection)
+    except OSError as error:
+        return Timing(reachable=False, reason=_reason(error, connect_seconds))
+    if not up.bytes or not down.bytes:
+        return Timing(reachable=False, reason="small packets pass and large ones do not: do the MTUs agree?")
+    return Timing(reachable=True, round_trip_seconds=round_trip, up=up, down=down)
+
+
+class _ConnectError(OSError):
+    """The connection could not be made; ``errno`` says why, None for a timeout."""
+
+
+def _connected(src: str, interface: str, dst: str, port: int, seconds: float) -> socket.socket:
+    connection = _bound(src, interface)
+    connection.settimeout(seconds)
+    try:
+        connection.connect((dst, port))
+    except OSError as error:
+        connection.close()
+        raise _ConnectError(error.errno, error.strerror) from error
+    connection.settimeout(_STEP_SECONDS)
+    # Closing drops what a slow network has not taken yet, rather than pour it out for seconds.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    return connection
+
+
+def _reason(error: OSError, connect_seconds: float) -> str:
+    if not isinstance(error, _ConnectError):
+        return f"the connection was made and then broke: {error.strerror or error}"
+    if error.errno == errno.ECONNREFUSED:
+        return "refused: packets arrive, but a firewall or another host answers"
+    if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
+        return f"unreachable: {error.strerror}"
+    if error.errno in (None, errno.ETIMEDOUT):
+        return f"no answer within {connect_seconds:g} s: nothing comes back, or a firewall drops it"
+    return f"cannot connect: {error.strerror}"
+
+
+def _round_trips(connection: socket.socket) -> float:
+    """Return the smallest of several round trips, seconds."""
+    best = float("inf")
+    begun = time.perf_counter()
+    for _ in range(ROUND_TRIPS):
+        sent = time.perf_counter()
+        connection.sendall(b"p")
+        _exactly(connection, 1)
+        now = time.perf_counter()
+        best = min(best, now - sent)
+        if now - begun > _ROUND_TRIPS_SECONDS:
+            break
+    return best
+
+
+def _send_burst(connection: socket.socket) -> None:
+    """Send until enough bytes or seconds are over; a receiver that has enough may close before."""
+    data = memoryview(bytes(_CHUNK))
+    end = time.monotonic() + BURST_SECONDS
+    left = BURST_BYTES
+    while left and (wait := end - time.monotonic()) > 0:
+        connection.settimeout(wait)
+        try:
+            left -= connection.send(data[: min(left, _CHUNK)])
+        except TimeoutError:
+            break
+    connection.settimeout(_STEP_SECONDS)
+
+
+def _take_burst(connection: socket.socket) -> Burst:
+    """Receive until enough bytes or seconds are over, counted from the first byte."""
+    buffer = memoryview(bytearray(_CHUNK))
+    first = connection.recv_into(buffer)
+    begun = time.perf_counter()
+    total = first
+    samples = [(begun, total)]
+    while first and total < BURST_BYTES and (wait := begun + BURST_SECONDS - time.perf_counter()) > 0:
+        connection.settimeout(wait)
+        try:
+            count = connection.recv_into(buffer)
+        except TimeoutError:
+            count = 0
+        if not count:
+            samples.append((time.perf_counter(), total))
+            break
+        total += count
+        samples.append((time.perf_counter(), total))
+    return Burst(bytes=total, bytes_per_second=steady_rate(samples))
+
+
+def steady_rate(samples: list[tuple[float, int]]) -> float:
+    """Return the rate at which bytes arrived, bytes/s; 0.0 when there are too few to tell.
+
+    The smaller of two rates: over the whole burst, and over the later half of its time. A shaper's token bucket lets
+    the first bytes pass as fast as the line is, and slow start holds them back: the later half has neither. A
+    receiver that was held up finds the later half waiting in its buffer: over the whole time that evens out.
+
+    Args:
+        samples: (time in seconds, bytes so far), at least one.
+    """
+    (begun, before), (ended, total) = samples[0], samples[-1]
+    middle = next(sample for sample in samples if sample[0] >= (begun + ended) / 2)
+    rates = [
+        (total - seen) / (ended - since) for since, seen in ((begun, before), middle) if ended > since and total > seen
+    ]
+    return min(rates, default=0.0)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise ConnectionResetError(errno.ECONNRESET, "the other end closed it")
+        data += part
+    return data
+
+
+def _until_closed(connection: socket.socket) -> None:
+    """Read on until the other end closes: closing before would take from it what it has not read."""
+    end = time.monotonic() + _STEP_SECONDS
+    connection.settimeout(_STEP_SECONDS)
+    while connection.recv(_CHUNK) and time.monotonic() < end:
+        pass

@@ -1,0 +1,265 @@
+"""The plan of a group: which ranks share memory, which network joins their hosts, and what each rank sets for that.
+
+Pure: what the ranks see, what the daemons know and what was measured goes in, the plan comes out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fabricd.errors import InputError, NoNetworkError
+from fabricd.localview import LocalView
+from fabricd.model.measurement import Measurement
+from fabricd.model.network import NetworkPort
+from fabricd.model.observation import Evidence
+from fabricd.model.path import Transport
+from fabricd.model.plan import GroupPlan, NetworkChoice, RankSlice, Setting
+from fabricd.model.snapshot import Snapshot
+from fabricd.plan.group_choice import Rated, choices, rate, rated_key
+from fabricd.plan.group_hosts import Hosts, Place, find_hosts, process_mapping
+from fabricd.plan.group_networks import Candidate, Candidates, find_candidates
+from fabricd.units import format_ranges
+
+ENGINES = ("mpi",)
+#: MPICH reads PMI_process_mapping into a value of its process manager, which bounds it.
+_MAPPING_MAX_LENGTH = 4000
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A measurement that the plan would rest on."""
+
+    network: str
+    src_node: str  #: node_id
+    dst_node: str
+    src_interface: str
+    dst_interface: str
+    src_address: str
+    dst_address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What there is to choose from, before anything is measured."""
+
+    hosts: Hosts
+    candidates: Candidates
+    pairs: tuple[Pair, ...]  #: to be measured
+    unmeasured: Mapping[str, str]  #: network -> why no daemon can measure it
+
+
+def survey(views: Mapping[int, LocalView], nodes: Mapping[str, Snapshot]) -> Survey:
+    """Return the networks that could join the hosts, and the pairs of addresses to measure.
+
+    On each network every host takes part in one measurement, or two where their number is odd: so each is known to
+    be reached, and a cluster does not measure all its pairs for one job.
+
+    Args:
+        views: what the ranks 0 to n - 1 see.
+        nodes: snapshots by node_id, of the daemons that are known.
+    """
+    hosts = find_hosts(views, nodes)
+    if hosts.count == 1:
+        return Survey(hosts=hosts, candidates=Candidates(networks=(), rejected=()), pairs=(), unmeasured={})
+    candidates = find_candidates(hosts, views)
+    pairs: dict[tuple[str, str], Pair] = {}
+    unmeasured: dict[str, str] = {}
+    for candidate in candidates.networks:
+        found, why = _pairs(candidate, hosts.places, nodes)
+        pairs.update({(pair.src_address, pair.dst_address): pair for pair in found})
+        if why:
+            unmeasured[candidate.name] = why
+    return Survey(hosts=hosts, candidates=candidates, pairs=tuple(pairs.values()), unmeasured=unmeasured)
+
+
+def _pairs(candidate: Candidate, places: Sequence[Place], nodes: Mapping[str, Snapshot]) -> tuple[list[Pair], str]:
+    """Return the pairs to measure on one network, and why others cannot be."""
+    if candidate.transport is Transport.INFINIBAND:
+        return [], ""
+    if len(places) == 1:
+        return [], "all ranks are in one network namespace"
+    silent = [
+        place.name
+        for place, ports in zip(places, candidate.ports, strict=True)
+        if not _daemon_has(place, ports[0], nodes)
+    ]
+    if silent:
+        return [], f"not measured: no daemon in the network namespace of {', '.join(silent[:_SHOWN])}"
+    order = list(range(len(places)))
+    if len(order) % 2:
+        order.append(0)
+    found = []
+    for src, dst in zip(order[::2], order[1::2], strict=True):
+        a, b = candidate.ports[src][0], candidate.ports[dst][0]
+        found.append(
+            Pair(
+                network=candidate.name.removeprefix("roce:"),
+                src_node=places[src].node_id,
+                dst_node=places[dst].node_id,
+                src_interface=a.interface,
+                dst_interface=b.interface,
+                src_address=a.address,
+                dst_address=b.address,
+            )
+        )
+    return found, ""
+
+
+def _daemon_has(place: Place, port: NetworkPort, nodes: Mapping[str, Snapshot]) -> bool:
+    known = nodes.get(place.node_id)
+    return known is not None and any(
+        address.address == port.address for interface in known.interfaces for address in interface.addresses
+    )
+
+
+def plan_group(
+    engine: str,
+    views: Mapping[int, LocalView],
+    nodes: Mapping[str, Snapshot],
+    measurements: Iterable[Measurement] = (),
+    unmeasured: Mapping[str, str] | None = None,
+) -> GroupPlan:
+    """Return the plan.
+
+    Args:
+        engine: what is to move the data.
+        views: what the ranks 0 to n - 1 see.
+        nodes: snapshots by node_id, of the daemons that are known.
+        measurements: what was measured, of these or other networks.
+        unmeasured: why there is no measurement, by network, beyond what ``survey`` says.
+
+    Raises:
+        NoNetworkError: no network joins the hosts; says what each has.
+        InputError: an engine that there is not.
+    """
+    if engine not in ENGINES:
+        raise InputError(f"no engine called {engine[:40]!r}", hint=f"one of {', '.join(ENGINES)}")
+    known = survey(views, nodes)
+    hosts = known.hosts
+    if hosts.count == 1:
+        because = f"{_ranks(len(views))} on {hosts.places[0].name} share memory, so no network is used"
+        shared = (_setting("UCX_TLS", "self,sm", "all ranks share memory"),)
+        return _plan(engine, hosts, dict.fromkeys(views, shared), {}, (), (because,))
+    told = {**known.unmeasured, **(unmeasured or {})}
+    measured = list(measurements)
+    rated = sorted((rate(one, hosts, measured, told) for one in known.candidates.networks), key=rated_key)
+    rejected = tuple(
+        NetworkChoice(network=one.name, transport=Transport.UNKNOWN, reason=one.reason)
+        for one in known.candidates.rejected
+    )
+    networks = choices(rated, rejected)
+    best = next((one for one in rated if not one.unreachable), None)
+    if best is None:
+        raise _no_network(hosts, networks)
+    ports = {rank: _port_of(rank, best.candidate, hosts, views) for rank in views}
+    settings = {rank: _network_settings(best.candidate, port, hosts) for rank, port in ports.items()}
+    devices = {rank: (port.interface,) for rank, port in ports.items()}
+    return _plan(engine, hosts, settings, devices, networks, _because(hosts, best, networks))
+
+
+def _plan(
+    engine: str,
+    hosts: Hosts,
+    settings: Mapping[int, tuple[Setting, ...]],
+    devices: Mapping[int, tuple[str, ...]],
+    networks: tuple[NetworkChoice, ...],
+    because: tuple[str, ...],
+) -> GroupPlan:
+    mapping = process_mapping(hosts.host_of)
+    if len(mapping) > _MAPPING_MAX_LENGTH:
+        # As if no two ranks shared memory: MPICH then reaches all of them by UCX, which finds shared memory itself.
+        mapping = process_mapping(range(len(hosts.host_of)))
+        because = (*because, "the order of the ranks over the hosts is too irregular to tell MPICH")
+    slices = tuple(
+        RankSlice(
+            rank=rank,
+            node=hosts.places[hosts.place_of[rank]].name,
+            host_index=hosts.host_of[rank],
+            devices=devices.get(rank, ()),
+            settings=settings[rank],
+        )
+        for rank in sorted(settings)
+    )
+    return GroupPlan(
+        engine=engine,
+        size=len(slices),
+        ranks=slices,
+        networks=networks,
+        process_mapping=mapping,
+        because=because,
+    )
+
+
+def _port_of(rank: int, candidate: Candidate, hosts: Hosts, views: Mapping[int, LocalView]) -> NetworkPort:
+    """Return the port that a rank uses: for RDMA the one nearest to its processors, else the one that was measured."""
+    place = hosts.place_of[rank]
+    ports = candidate.ports[place]
+    if not candidate.rdma:
+        return ports[0]
+    cpus = set(views[rank].cpus)
+    near = {node.index for node in hosts.places[place].facts.numa if cpus and cpus <= set(node.cpus)}
+    return next((port for port in ports if port.numa_node in near), ports[0])
+
+
+def _network_settings(candidate: Candidate, port: NetworkPort, hosts: Hosts) -> tuple[Setting, ...]:
+    memory = "self,sm" if hosts.several_share else "self"
+    transports = "tcp"
+    if candidate.rdma:
+        transports = "rc_v,ud_v" if candidate.software else "rc,ud"
+    why = f"{candidate.name} joins the hosts" + ("; ranks of one host share memory" if hosts.several_share else "")
+    settings = [
+        _setting("UCX_TLS", f"{memory},{transports}", why),
+        Setting(
+            name="UCX_NET_DEVICES",
+            value=port.interface,
+            scope="rank",
+            because=f"{port.interface} of {port.node} is on {candidate.name}"
+            + (f" as {port.address}" if port.address else ""),
+        ),
+    ]
+    if candidate.ipv6:
+        settings.append(_setting("UCX_TCP_AF_PRIO", "inet6", f"{candidate.name} is an IPv6 network"))
+    return tuple(settings)
+
+
+def _setting(name: str, value: str, because: str) -> Setting:
+    return Setting(name=name, value=value, because=because)
+
+
+def _because(hosts: Hosts, best: Rated, networks: Sequence[NetworkChoice]) -> tuple[str, ...]:
+    shown = "; ".join(str(place) for place in hosts.places[:_SHOWN])
+    more = f"; {len(hosts.places) - _SHOWN} more" if len(hosts.places) > _SHOWN else ""
+    lines = [f"{_ranks(len(hosts.host_of))}, {hosts.count} without shared memory between them: {shown}{more}"]
+    if len(hosts.places) < hosts.count:
+        lines.append("some ranks are on one host and yet share no memory: they talk over its network interface")
+    chosen = next(one for one in networks if one.chosen)
+    lines.append(f"{chosen.network} was chosen ({chosen.reason})")
+    lines.append(f"{chosen.network}: {best.candidate.reason}")
+    if best.evidence is not Evidence.MEASURED:
+        lines.append(f"{chosen.network} is assumed to work: {best.note or 'it was not measured'}")
+    return tuple(lines)
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def _no_network(hosts: Hosts, networks: Sequence[NetworkChoice]) -> NoNetworkError:
+    """Return the error that says what each host has, and why it does not do."""
+    parts = []
+    for place in hosts.places[:_SHOWN]:
+        has = [
+            f"{one.name} {'/'.join(address.address for address in one.addresses) or 'without address'}"
+            for one in place.facts.interfaces
+            if one.kind.value != "loopback"
+        ]
+        parts.append(f"{place} has {', '.join(has[:_SHOWN]) or 'no interface'}")
+    reasons = [f"{one.network}: {one.reason}" for one in networks]
+    return NoNetworkError(
+        f"no network joins the hosts of the group: {'; '.join(parts)}",
+        hint="; ".join(reasons[:_SHOWN]),
+        details={
+            "hosts": [{"name": place.name, "ranks": format_ranges(place.ranks)} for place in hosts.places[:64]],
+            "rejected": reasons[:64],
+        },
+    )

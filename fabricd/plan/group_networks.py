@@ -1,0 +1,217 @@
+"""Which networks could join the hosts of a group, and why the others could not."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+
+from fabricd.graph.networks import find_networks
+from fabricd.graph.networks_ip import unusable
+from fabricd.graph.snapshot import VIRTUAL_KINDS
+from fabricd.localview import LocalView
+from fabricd.model.device import NetInterface
+from fabricd.model.network import Network, NetworkPort
+from fabricd.model.path import Rejected, Transport
+from fabricd.plan.group_hosts import Hosts, Place
+
+#: What UCX reaches through an interface's IP address.
+_BY_TCP = frozenset({Transport.ETHERNET, Transport.SLINGSHOT})
+_BY_RDMA = frozenset({Transport.INFINIBAND, Transport.ROCE})
+_NOT_FOR_MPI = {
+    Transport.NVLINK: "NVLink carries memory of GPUs, and this engine moves memory of hosts",
+    Transport.EFA: "the MPI engine is not set up for EFA; the same card's Ethernet is a candidate",
+}
+#: Less than this cannot be registered with an HCA by an MPI library that is to do anything.
+_MEMLOCK_MIN_BYTES = 64 << 20
+#: A name that cannot be misread in UCX_NET_DEVICES.
+_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A network with a port at every place."""
+
+    name: str
+    transport: Transport
+    ports: tuple[tuple[NetworkPort, ...], ...]  #: by place: all that it has there, best first
+    virtual: bool
+    role: str
+    reason: str  #: which facts put the ports together
+    speed_bytes_per_second: int | None = None  #: nominal, of the slowest place; None unknown
+    software: bool = False  #: RDMA done by the kernel over an ordinary interface
+
+    @property
+    def rdma(self) -> bool:
+        """Whether it is used past the IP stack."""
+        return self.transport in _BY_RDMA
+
+    @property
+    def ipv6(self) -> bool:
+        """Whether it is used by IPv6 addresses."""
+        return not self.rdma and ":" in self.ports[0][0].address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """What could join the places, in no order, and what could not."""
+
+    networks: tuple[Candidate, ...]
+    rejected: tuple[Rejected, ...]
+
+
+def find_candidates(hosts: Hosts, views: Mapping[int, LocalView]) -> Candidates:
+    """Return the networks that every place has a usable port on; routed ones only where no other is."""
+    places = hosts.places
+    found = find_networks({place.name: place.facts for place in places})
+    rejected = list(found.rejected)
+    networks = []
+    for network in found.networks:
+        candidate = _candidate(network, places, views)
+        if isinstance(candidate, Candidate):
+            networks.append(candidate)
+        else:
+            rejected.append(Rejected(name=network.name, reason=candidate))
+    if not networks:
+        routed = _routed(places)
+        networks += [routed] if routed else []
+    return Candidates(networks=tuple(networks), rejected=tuple(rejected))
+
+
+def _candidate(network: Network, places: Sequence[Place], views: Mapping[int, LocalView]) -> Candidate | str:
+    """Return the network as a candidate, or why it is none."""
+    if network.transport in _NOT_FOR_MPI:
+        return _NOT_FOR_MPI[network.transport]
+    if network.transport not in _BY_TCP | _BY_RDMA:
+        return f"the MPI engine has no transport for {network.transport}"
+    at: list[list[NetworkPort]] = [[port for port in network.ports if port.node == place.name] for place in places]
+    without = [place.name for place, ports in zip(places, at, strict=True) if not ports]
+    if without:
+        return f"{_list(without)} {'is' if len(without) == 1 else 'are'} not on it"
+    rdma = network.transport in _BY_RDMA
+    usable = []
+    for place, ports in zip(places, at, strict=True):
+        faults = {port.interface: _fault(port, place, views, rdma) for port in ports}
+        fine = [port for port in ports if not faults[port.interface]]
+        if not fine:
+            return f"at {place.name}: " + "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+        usable.append(tuple(sorted(fine, key=_port_order)))
+    first = [ports[0] for ports in usable]
+    speeds = [port.speed_bytes_per_second for port in first]
+    return Candidate(
+        name=network.name,
+        transport=network.transport,
+        ports=tuple(usable),
+        virtual=any(port.virtual for port in first),
+        role=network.role,
+        reason=network.reason,
+        speed_bytes_per_second=min((one for one in speeds if one), default=None) if all(speeds) else None,
+        software=rdma and any(port.virtual for port in first),
+    )
+
+
+def _port_order(port: NetworkPort) -> tuple[bool, int, str]:
+    return port.virtual, -(port.speed_bytes_per_second or 0), port.interface
+
+
+def _fault(port: NetworkPort, place: Place, views: Mapping[int, LocalView], rdma: bool) -> str:
+    """Return why UCX could not use a port, ``""`` if it could."""
+    if not _DEVICE.fullmatch(port.interface):
+        return "its name cannot be written into UCX_NET_DEVICES"
+    if rdma:
+        limits = [views[rank].memlock_bytes for rank in place.ranks]
+        least = min((limit for limit in limits if limit is not None), default=None)
+        if least is not None and least < _MEMLOCK_MIN_BYTES:
+            return f"the memlock limit of {least} bytes is too low for RDMA (ulimit -l unlimited)"
+        return ""
+    interface = next(one for one in place.facts.interfaces if one.name == port.interface)
+    taken = first_address(interface, 6 if ":" in port.address else 4)
+    # UCX 1.20 binds to the interface's first address of a family, which cannot be chosen.
+    return "" if taken == port.address else f"UCX would use its first address, {taken}"
+
+
+def first_address(interface: NetInterface, family: int) -> str:
+    """Return an interface's first address of a family, ``""`` for none."""
+    return next((one.address for one in interface.addresses if one.family == family), "")
+
+
+def _routed(places: Sequence[Place]) -> Candidate | None:
+    """Return one interface of each place such that the routes lead from each to each other, if there is such a choice.
+
+    That is how fabrics are built whose hosts have a network of their own each, up to the first switch.
+    """
+    for start in places[0].facts.interfaces:
+        if not _leads_out(places[0], start):
+            continue
+        ports = [_port(places[0], start)]
+        for place in places[1:]:
+            back = _interface_towards(place, ports[0].address)
+            ports += [_port(place, back)] if back else []
+        if len(ports) == len(places) and _all_lead(places, ports):
+            subnets = sorted({_subnet(place, port) for place, port in zip(places, ports, strict=True)})
+            return Candidate(
+                name="routed:" + "+".join(subnets[:3]) + ("+..." if len(subnets) > 3 else ""),
+                transport=Transport.ETHERNET,
+                ports=tuple((port,) for port in ports),
+                virtual=any(port.virtual for port in ports),
+                role="data",
+                reason=f"no subnet joins all hosts, but routes lead from each to each: {_list(subnets)}",
+            )
+    return None
+
+
+def _port(place: Place, interface: NetInterface) -> NetworkPort:
+    return NetworkPort(
+        node=place.name,
+        interface=interface.name,
+        address=first_address(interface, 4),
+        speed_bytes_per_second=interface.speed_bytes_per_second,
+        virtual=interface.kind in VIRTUAL_KINDS,
+    )
+
+
+def _leads_out(place: Place, interface: NetInterface) -> bool:
+    by_name = {one.name: one for one in place.facts.interfaces}
+    address = first_address(interface, 4)
+    fine = bool(address) and not unusable(interface, by_name) and bool(_DEVICE.fullmatch(interface.name))
+    return fine and not ip_address(address).is_link_local
+
+
+def _all_lead(places: Sequence[Place], ports: Sequence[NetworkPort]) -> bool:
+    if len({port.address for port in ports}) < len(ports):
+        return False
+    for place, own in zip(places, ports, strict=True):
+        for other in ports:
+            towards = None if other is own else _interface_towards(place, other.address)
+            if other is not own and (towards is None or towards.name != own.interface):
+                return False
+    return True
+
+
+def _interface_towards(place: Place, address: str) -> NetInterface | None:
+    """Return the interface of the longest prefix that a place has a route for; it must be able to lead out."""
+    target = ip_address(address)
+    best: tuple[int, int, str] | None = None
+    for route in place.facts.routes:
+        prefix = "0.0.0.0/0" if route.destination == "default" and route.family == 4 else route.destination
+        try:
+            network = ip_network(prefix, strict=False)
+        except ValueError:
+            continue
+        if network.version == target.version and target in network:
+            found = (network.prefixlen, -(route.metric or 0), route.interface)
+            best = found if best is None or found[:2] > best[:2] else best
+    if best is None:
+        return None
+    interface = next((one for one in place.facts.interfaces if one.name == best[2]), None)
+    return interface if interface is not None and _leads_out(place, interface) else None
+
+
+def _subnet(place: Place, port: NetworkPort) -> str:
+    interface = next(one for one in place.facts.interfaces if one.name == port.interface)
+    length = next(one.prefix_length for one in interface.addresses if one.address == port.address)
+    return str(ip_network(f"{port.address}/{length}", strict=False))
+
+
+def _list(names: Iterable[str]) -> str:
+    shown = list(names)
+    return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
