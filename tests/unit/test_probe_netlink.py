@@ -1,17 +1,19 @@
 """Probe ``netlink`` on recorded answers and on sysfs alone; ``test_probe_namespaces`` asks the kernel."""
 
+import struct
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from fabricd.model.codec import to_json
 from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
 from fabricd.model.observation import Outcome
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeFailed, ProbeResult, Roots
-from fabricd.probe.net_sysfs import Hardware
+from fabricd.probe.net_sysfs import Hardware, is_same_interface
 from fabricd.probe.netlink import NetlinkProbe, interface_kind
-from fabricd.probe.netlink_dump import AddressFacts, LinkFacts, NetlinkDump, RouteFacts, SpeedFacts
+from fabricd.probe.netlink_dump import AddressFacts, LinkFacts, NetlinkDump, RouteFacts, SpeedFacts, link_facts
 from fabricd.probe.runner import take_snapshot
 from tests.support.tree import Link, Pipe, Tree
 
@@ -227,6 +229,35 @@ def test_a_recorded_answer_that_is_none_fails_the_probe(tmp_path: Path) -> None:
 def test_neither_netlink_nor_sysfs(tmp_path: Path) -> None:
     with pytest.raises(ProbeAbsent, match="no network interface"):
         probe(tmp_path, Tree())
+
+
+@pytest.mark.parametrize(
+    ("hardware_type", "address"),
+    [
+        (32, "80:00:02:08:fe:80:00:00:00:00:00:00:b8:ce:f6:03:00:00:00:01"),
+        (1, "b8:ce:f6:00:00:01"),
+        (776, "0a:01:00:01"),
+        (65534, ""),
+    ],
+)
+def test_link_addresses_of_any_length(
+    hardware_type: int, address: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the kernel sends them, through pyroute2's decoder; IPoIB's has 20 bytes, a tunnel's 4, a tun device's none."""
+
+    def attribute(kind: int, value: bytes) -> bytes:
+        return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+    raw = bytes.fromhex(address.replace(":", ""))
+    body = struct.pack("=BxHiII", 0, hardware_type, 7, UP, 0) + attribute(3, b"dev0\0")
+    body += attribute(1, raw) if raw else b""
+    message = ifinfmsg(struct.pack("=IHHII", 16 + len(body), 16, 0, 1, 0) + body)
+    message.decode()
+    link = link_facts(message)
+    assert (link.name, link.mac, link.hardware_type, caplog.records) == ("dev0", address, hardware_type, [])
+    tree = Tree()
+    tree.net("dev0", index=7, device=mlx5(tree), mac=address)
+    assert is_same_interface(tree.write(tmp_path) / "sys/class/net/dev0", link)
 
 
 class TestSysfsAlone:
