@@ -30,6 +30,8 @@ CPU_VENDORS = ("GenuineIntel", "AuthenticAMD", "CentaurHauls", "  Shanghai  ")
 VERSIONS = (1, 2)
 
 _BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
+#: Where a link leads to; "fffffff:ffff:ff" where the driver hides it.
+_TARGET = re.compile(r"[0-9a-f]{1,8}(:[0-9a-f]{1,4}){1,2}(\.[0-9a-f])?", re.ASCII)
 _INT_MAX = 2**31 - 1
 _MAX_WIDTH = 255  # what the kernel prints where it does not know
 _MAX_LINKS = 4096
@@ -57,6 +59,7 @@ class _Reader:
         self._notes: list[str] = []
         self._devices: dict[tuple[int, str], int] = {}  # host and busid -> line
         self._gpus: set[tuple[int, str]] = set()
+        self._numaids: set[tuple[int, int]] = set()
         self._ranks: dict[int, int] = {}
         self._net_devs: dict[tuple[int, int], int] = {}
         self._host = 0
@@ -88,6 +91,9 @@ class _Reader:
         if numaid is None:
             self._fault(element, "numaid is missing")
         self._host = self._hex(element, "host_hash")
+        if (self._host, numaid) in self._numaids:
+            self._note(element, f"numaid {numaid} stands twice: NCCL finds only the first")
+        self._numaids.add((self._host, numaid))
         get = element.attributes.get
         cpu = NcclCpu(
             numaid=numaid,
@@ -173,8 +179,9 @@ class _Reader:
 
     def _nvlink(self, element: Element) -> NcclNvLink:
         target = element.attributes.get("target", "").lower()
-        if not target:
-            self._fault(element, "target is missing", 'a busid such as "0000:17:00.0"')
+        if not _TARGET.fullmatch(target):
+            what = f"target {target[:40]!r} is no PCI address" if target else "target is missing"
+            self._fault(element, what, 'it looks like "0000:17:00.0"')
         count = self._int(element, "count", high=_MAX_LINKS)
         if count is None:
             self._fault(element, "count is missing")

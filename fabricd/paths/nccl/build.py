@@ -37,6 +37,7 @@ def build_system(topology: NcclTopology) -> System:
     builder = _Builder(topology)
     for cpu in topology.cpus:
         builder.add_cpu(cpu)
+    builder.add_notes()
     system = builder.system
     add_side_links(system, topology, builder.node_of, builder.owners)
     for group in system.groups():
@@ -56,6 +57,15 @@ class _Builder:
         #: Each physical GPU with the rank that its links are read from: the first.
         self.owners: list[tuple[NcclPci, NcclGpu, Device]] = []
         self._nics: dict[int, Node] = {}
+        self._unsaid_gdr: list[int] = []
+
+    def add_notes(self) -> None:
+        """Note what was assumed, once for all."""
+        if self._unsaid_gdr:
+            ranks = ", ".join(map(str, self._unsaid_gdr))
+            self.system.notes.append(
+                f"GPUDirect is taken to work on GPUs of which the file does not say: ranks {ranks}"
+            )
 
     def add_cpu(self, cpu: NcclCpu) -> None:
         host = self._hosts[cpu.host_hash]
@@ -135,7 +145,7 @@ class _Builder:
                 continue
             if gpu.mlopart not in partitions:
                 partitions[gpu.mlopart] = self._add_device(device, gpu, host)
-            self._add_rank(device, gpu, partitions[gpu.mlopart])
+            self._add_rank(gpu, partitions[gpu.mlopart])
         siblings = [node for partition, node in partitions.items() if partition is not None]
         for node in siblings:
             node.siblings = len(siblings)
@@ -163,9 +173,9 @@ class _Builder:
         self.node_of.setdefault((host, bus_number(device.busid)), node)
         return node
 
-    def _add_rank(self, device: NcclPci, gpu: NcclGpu, node: Device) -> None:
+    def _add_rank(self, gpu: NcclGpu, node: Device) -> None:
         if gpu.gdr is None:
-            _fail(device, "its gpu has no gdr", _NEEDS_HOST)
+            self._unsaid_gdr.append(gpu.rank or 0)
         same = sum(other.device is node for other in self.system.gpus)
         rank = Gpu(
             type=NodeType.GPU,
@@ -173,7 +183,7 @@ class _Builder:
             name=f"GPU:{gpu.rank}",
             rank=gpu.rank or 0,
             device=node,
-            gdr=gpu.gdr,
+            gdr=gpu.gdr is not False,
         )
         self.system.gpus.append(rank)
         join(rank, node, LinkType.LOC, LOCAL_BANDWIDTH)

@@ -164,7 +164,7 @@ def _is_inside(link: Link) -> bool:
 
 def _bytes_per_second(gigabytes: float) -> float:
     """Return bytes/s with the digits that single precision holds."""
-    return float(f"{gigabytes:.7g}e9")
+    return round(float(f"{gigabytes:.7g}") * 1e9, 3)
 
 
 def _transport(kind: PathKind, src: Node, dst: Node, rules: set[Rule]) -> Transport:
