@@ -1,5 +1,6 @@
 """A captured machine: a snapshot in a file, to be looked at elsewhere. What comes out of one is never this host."""
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,8 +9,9 @@ import msgspec
 
 from fabricd import __version__
 from fabricd.errors import InputError, ParseError
-from fabricd.model.codec import content_hash, from_json
+from fabricd.model.codec import content_hash, from_json, to_json
 from fabricd.model.snapshot import Snapshot
+from fabricd.redact import redact
 
 FORMAT = "fabricd-capture"
 _MAX_BYTES = 64 << 20
@@ -72,6 +74,27 @@ def read_capture(file: Path) -> Snapshot:
     if is_capture:
         return from_json(data, Capture, what=str(file)).snapshot
     return from_json(data, Snapshot, what=str(file))
+
+
+def write_capture(file: Path, snapshot: Snapshot, *, raw: bool = False) -> None:
+    """Write a capture, indented for reviewers, readable by its owner only.
+
+    Args:
+        file: must not exist.
+        snapshot: of the machine.
+        raw: keep names, addresses and ids as they are.
+
+    Raises:
+        InputError: the file exists or cannot be written.
+    """
+    capture = Capture(redacted=not raw, snapshot=snapshot if raw else redact(snapshot))
+    text = msgspec.json.format(to_json(capture), indent=1) + b"\n"
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fabricd import __version__, config
-from fabricd.capture import Replay, read_capture
+from fabricd.capture import Replay, read_capture, write_capture
 from fabricd.cli.table import print_snapshot
 from fabricd.config import Loaded
 from fabricd.errors import FabricError, InputError
@@ -112,6 +112,20 @@ def probe(
         sys.stdout.write(to_json(snapshot).decode() + "\n")
     else:
         print_snapshot(snapshot)
+
+
+@app.command()
+def capture(
+    file: Annotated[Path, typer.Argument(help="Takes the capture; must not exist.")],
+    raw: Annotated[bool, typer.Option("--raw", help="Keep names, addresses and ids as they are.")] = False,
+    root: Root = None,
+    replay: ReplayFile = None,
+) -> None:
+    """Write what this machine is into a file, without what identifies it, to be looked at elsewhere (--replay)."""
+    snapshot = _source(root, replay).refresh()
+    write_capture(file, snapshot, raw=raw)
+    kept = "as they are" if raw else "replaced; look through it before you pass it on"
+    typer.echo(f"{file}: names, addresses and ids are {kept}")
 
 
 @app.command(epilog=f"Settings, as in the file; in the environment as {config.PREFIX}NAME:\n\n{_SETTINGS}")

@@ -1,0 +1,190 @@
+"""Captures: what identifies a machine is gone, what makes its shape is there."""
+
+import ipaddress
+import json
+import stat
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabricd.capture import read_capture, write_capture
+from fabricd.errors import InputError
+from fabricd.model.codec import content_hash, to_json
+from fabricd.model.device import (
+    Gid,
+    Gpu,
+    Hca,
+    HcaPort,
+    InterfaceKind,
+    IpAddress,
+    LldpNeighbor,
+    NetInterface,
+    NvlinkFabric,
+    Route,
+)
+from fabricd.model.identity import NodeIdentity
+from fabricd.model.observation import Outcome, ProbeReport
+from fabricd.model.snapshot import Snapshot
+from fabricd.redact import redact
+
+GUID = "b8ce:f603:00aa:bbcc"
+SECRETS = (
+    "payroll-17",
+    "0123456789abcdef0123456789abcdef",
+    "11111111-2222-3333-4444-555555555555",
+    "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
+    "b8:ce:f6:aa:bb:cc",
+    "b8cef6aabbcc",
+    "10.20.30.40",
+    "8.8.4.4",
+    "2001:4860:1:2:3:4:5:6",
+    "00aa:bbcc",
+    "spine-secret",
+    "rack 12, payroll",
+)
+
+
+def machine() -> Snapshot:
+    nic = NetInterface(
+        name="enxb8cef6aabbcc",
+        index=2,
+        kind=InterfaceKind.PHYSICAL,
+        oper_state="up",
+        mac="b8:ce:f6:aa:bb:cc",
+        firmware="28.39.10.02",
+        pci_address="0000:17:00.0",
+        addresses=(
+            IpAddress(address="10.20.30.40", prefix_length=24, family=4),
+            IpAddress(address="8.8.4.4", prefix_length=32, family=4),
+            IpAddress(address="2001:4860:1:2:3:4:5:6", prefix_length=64, family=6),
+            IpAddress(address="fe80::bace:f6ff:feaa:bbcc", prefix_length=64, family=6, scope="link"),
+        ),
+    )
+    loopback = NetInterface(
+        name="lo",
+        index=1,
+        kind=InterfaceKind.LOOPBACK,
+        mac="00:00:00:00:00:00",
+        addresses=(
+            IpAddress(address="127.0.0.1", prefix_length=8, family=4),
+            IpAddress(address="::1", prefix_length=128, family=6),
+        ),
+    )
+    port = HcaPort(
+        port=1,
+        lid=7,
+        gids=(
+            Gid(index=0, gid=f"fe80:0000:0000:0000:{GUID}", type="ib"),
+            Gid(index=1, gid="0000:0000:0000:0000:0000:ffff:0a14:1e28", type="roce-v2", interface="enxb8cef6aabbcc"),
+        ),
+    )
+    made = Snapshot(
+        node=NodeIdentity(
+            node_id="0123456789abcdef0123456789abcdef",
+            name="payroll-17",
+            hostname="payroll-17.corp.example",
+            boot_id="11111111-2222-3333-4444-555555555555",
+            kernel="6.1.0.9",
+            product="DGX A100",
+        ),
+        interfaces=(loopback, nic),
+        routes=(
+            Route(destination="10.20.30.0/24", family=4, interface="enxb8cef6aabbcc"),
+            Route(destination="10.20.0.0/16", family=4, interface="enxb8cef6aabbcc", gateway="10.20.30.1"),
+            Route(destination="default", family=4, interface="enxb8cef6aabbcc", gateway="10.20.30.1"),
+        ),
+        hcas=(Hca(name="mlx5_0", node_guid=GUID, ports=(port,), pci_address="0000:17:00.0"),),
+        gpus=(
+            Gpu(
+                index=0,
+                uuid="GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
+                pci_address="0000:65:00.0",
+                fabric=NvlinkFabric(cluster_uuid="00000000-0000-0000-0000-000000000000"),
+            ),
+        ),
+        lldp=(
+            LldpNeighbor(
+                interface="enxb8cef6aabbcc", chassis_id="b8:ce:f6:aa:bb:cc", system_name="spine-secret",
+                port_id="Ethernet1/1", port_description="rack 12, payroll",
+            ),
+        ),
+        probes=(ProbeReport(name="netlink", outcome=Outcome.OK, notes=("10.20.30.40 on payroll-17: odd",)),),
+    )  # fmt: skip
+    return replace(made, content_hash=content_hash(made))
+
+
+def test_nothing_that_identifies_is_left_and_everything_else_is():
+    before, after = machine(), redact(machine())
+    text = to_json(after).decode()
+    for secret in SECRETS:
+        assert secret not in text, secret
+    lo, nic = after.interfaces
+    assert [str(a.address) for a in lo.addresses] == ["127.0.0.1", "::1"]
+    assert (lo.mac, nic.mac[:8]) == ("00:00:00:00:00:00", "b8:ce:f6")
+    assert (nic.firmware, nic.pci_address, nic.oper_state) == ("28.39.10.02", "0000:17:00.0", "up")
+    assert (after.node.kernel, after.node.product) == ("6.1.0.9", "DGX A100")
+    assert (after.node.name, after.node.hostname) == ("host-1", "host-1")
+    assert after.gpus[0].fabric.cluster_uuid == before.gpus[0].fabric.cluster_uuid
+    assert after.lldp[0].port_id == "Ethernet1/1"
+    assert after.content_hash == content_hash(after) != before.content_hash
+
+
+def test_one_thing_is_replaced_alike_everywhere():
+    after = redact(machine())
+    nic, port = after.interfaces[1], after.hcas[0].ports[0]
+    address = nic.addresses[0].address
+    assert after.probes[0].notes == (f"{address} on host-1: odd",)
+    assert nic.name == "enx" + nic.mac.replace(":", "")
+    assert after.lldp[0].chassis_id == nic.mac
+    assert {route.interface for route in after.routes} == {port.gids[1].interface} == {nic.name}
+    assert port.gids[0].gid == f"fe80:0000:0000:0000:{after.hcas[0].node_guid}"
+    assert ipaddress.IPv6Address(port.gids[1].gid).ipv4_mapped == ipaddress.ip_address(address)
+
+
+def test_subnets_and_routes_still_fit():
+    after = redact(machine())
+    nic = after.interfaces[1]
+    subnet, wider = (ipaddress.ip_network(after.routes[at].destination) for at in (0, 1))
+    assert ipaddress.ip_address(nic.addresses[0].address) in subnet
+    assert subnet.subnet_of(wider)
+    assert ipaddress.ip_address(after.routes[2].gateway) in subnet
+
+
+def test_two_captures_share_no_key():
+    assert redact(machine()).node.node_id != redact(machine()).node.node_id
+
+
+@given(st.lists(st.ip_addresses(v=4) | st.ip_addresses(v=6), min_size=2, max_size=8, unique=True))
+def test_prefixes_and_kinds_of_addresses_are_kept(addresses):
+    nic = NetInterface(
+        name="a",
+        index=1,
+        kind=InterfaceKind.OTHER,
+        addresses=tuple(IpAddress(address=str(a), prefix_length=1, family=a.version) for a in addresses),
+    )
+    node = NodeIdentity(node_id="n", name="n")
+    after = [
+        ipaddress.ip_address(a.address) for a in redact(Snapshot(node=node, interfaces=(nic,))).interfaces[0].addresses
+    ]
+    for one, now in zip(addresses, after, strict=True):
+        assert (one.is_loopback, one.is_link_local, one.is_multicast) == (
+            now.is_loopback,
+            now.is_link_local,
+            now.is_multicast,
+        )
+        for other, then in zip(addresses, after, strict=True):
+            if one.version == other.version:
+                assert (int(one) ^ int(other)).bit_length() == (int(now) ^ int(then)).bit_length()
+
+
+def test_a_capture_is_for_its_owner_and_can_be_read_again(tmp_path):
+    file = tmp_path / "c.json"
+    write_capture(file, machine(), raw=True)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert read_capture(file) == machine()
+    told = json.loads(file.read_text())
+    assert (told["format"], told["redacted"]) == ("fabricd-capture", False)
+    with pytest.raises(InputError, match="File exists"):
+        write_capture(file, machine())
