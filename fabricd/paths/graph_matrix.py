@@ -23,9 +23,7 @@ def graph_matrix(graph: Graph, affinities: dict[str, str]) -> TopologyMatrix:
     ends = [*graph.of_kind(VertexKind.GPU), *graph.of_kind(VertexKind.HCA_PORT)]
     counts = _nvlinks(graph)
     search = PathSearch(graph.without(*_BESIDE_PCIE))
-    cells = {
-        (src, dst): path_type(graph, src, dst, hops) for src, dst, hops in search.all_best([end.name for end in ends])
-    }
+    cells = {(src, dst): path_type(graph, src, hops) for src, dst, hops in search.all_best([end.name for end in ends])}
     rows = []
     nics = 0
     for end in ends:

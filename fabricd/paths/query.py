@@ -1,6 +1,6 @@
 """Answers to "which paths lead from a to b, which is best, and why not another": within a node and between nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fabricd.errors import InputError, UnknownNameError
@@ -130,19 +130,15 @@ def paths_in(graph: Graph, src: str, dst: str, *, candidates: int = 4) -> PathAn
     return PathAnswer(src=src, dst=dst, paths=explained(ranked(candidates_in(graph, src, dst, candidates))))
 
 
-def all_paths(graph: Graph, ends: Sequence[str]) -> tuple[Path, ...]:
-    """Return the best path of every ordered pair of different ends that has one, in the order of the ends.
+def all_paths(graph: Graph, ends: Sequence[str]) -> Iterator[Path]:
+    """Yield the best path of every ordered pair of different ends that has one, in no certain order.
 
     Pairs of two ports are left out: nothing is sent from one port of a node to another.
     """
-    place = {end: number for number, end in enumerate(ends)}
     ports = {end for end in ends if graph[end].kind in (VertexKind.NIC, VertexKind.HCA_PORT)}
-    found = [
-        describe(graph, src, dst, hops)
-        for src, dst, hops in PathSearch(graph).all_best(ends)
-        if not (src in ports and dst in ports)
-    ]
-    return tuple(sorted(found, key=lambda path: (place[path.src], place[path.dst])))
+    for src, dst, hops in PathSearch(graph).all_best(ends):
+        if not (src in ports and dst in ports):
+            yield describe(graph, src, dst, hops)
 
 
 def ends_of(graph: Graph, snapshot: Snapshot | None = None) -> list[str]:

@@ -112,8 +112,12 @@ class PathSearch:
 
     def _best_to(self, start: int, goals: Set[int], limits: _Limits) -> Iterator[tuple[int, list[int]]]:
         """Yield the best path from one vertex to each of several that can be reached."""
+        left = set(goals)
+        # No path is wider than the widest link at its start; often that is what most of them are.
+        widest_link = max((self._width[edge] for edge in self._out[start]), default=0.0)
+        yield from self._quickest(start, left, widest_link, limits)
         by_width: dict[float, set[int]] = {}
-        for goal, width in self._widest(start, set(goals), limits):
+        for goal, width in self._widest(start, left, limits):
             by_width.setdefault(width, set()).add(goal)
         for width, wanted in by_width.items():
             yield from self._quickest(start, wanted, width, limits)

@@ -146,8 +146,10 @@ def _of_nodes(source: Source, src: str, dst: str, *, explain: bool, candidates: 
 def _all(graph: Graph, ends: Sequence[str], start: str) -> PathAnswer:
     """Return the best path of each pair, or of each that begins at ``start``."""
     wanted = ends if not start or start in ends else [start, *ends]
-    found = tuple(path for path in all_paths(graph, wanted) if start in ("", path.src))
-    return PathAnswer(src=start, dst="", paths=found)
+    place = {end: number for number, end in enumerate(wanted)}
+    found = [path for path in all_paths(graph, wanted) if start in ("", path.src)]
+    found.sort(key=lambda path: (place[path.src], place[path.dst]))
+    return PathAnswer(src=start, dst="", paths=tuple(found))
 
 
 def _find(graph: Graph, name: str) -> str:
