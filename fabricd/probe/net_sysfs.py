@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabricd.probe.ethtool import DUPLEX, SPEED_UNKNOWN
 from fabricd.probe.files import FieldReader
-from fabricd.probe.netlink_dump import DUPLEX, MAX_LINKS, SPEED_UNKNOWN, LinkFacts, NetlinkDump, SpeedFacts
+from fabricd.probe.netlink_dump import MAX_LINKS, LinkFacts, NetlinkDump, SpeedFacts
 from fabricd.probe.pci import pci_function
 from fabricd.smallfile import printable
 

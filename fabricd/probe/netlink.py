@@ -9,7 +9,7 @@ from fabricd.probe.answers import recorded
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeNotRun, ProbeResult
 from fabricd.probe.files import FieldReader
 from fabricd.probe.net_sysfs import Hardware, dump_sysfs, is_same_interface, rdma_devices, read_hardware
-from fabricd.probe.netlink_dump import LinkFacts, NetlinkDump, SpeedFacts, dump_kernel
+from fabricd.probe.netlink_dump import DriverFacts, LinkFacts, NetlinkDump, SpeedFacts, dump_kernel
 
 #: Where a replay keeps the kernel's answers, in the folder of recorded answers.
 RECORDED = "netlink.json"
@@ -83,6 +83,7 @@ def _dump(ctx: ProbeContext, net: Path, read: FieldReader) -> NetlinkDump:
 def _interfaces(dump: NetlinkDump, net: Path, rdma_of: dict[str, str], read: FieldReader) -> tuple[NetInterface, ...]:
     names = {link.index: link.name for link in dump.links}
     speeds = {speed.index: speed for speed in dump.speeds}
+    drivers = {driver.interface: driver for driver in dump.drivers}
     addresses: dict[int, list[IpAddress]] = defaultdict(list)
     for fact in dump.addresses:
         family = 6 if ":" in fact.address else 4
@@ -102,6 +103,7 @@ def _interfaces(dump: NetlinkDump, net: Path, rdma_of: dict[str, str], read: Fie
                 link,
                 hardware,
                 speeds.get(link.index) or SpeedFacts(index=link.index),
+                drivers.get(link.name) or DriverFacts(interface=link.name),
                 names=names,
                 addresses=tuple(addresses[link.index]),
                 members=tuple(sorted(members[link.index])),
@@ -115,6 +117,7 @@ def _interface(
     link: LinkFacts,
     hardware: Hardware,
     speed: SpeedFacts,
+    driver: DriverFacts,
     *,
     names: dict[int, str],
     addresses: tuple[IpAddress, ...],
@@ -128,7 +131,8 @@ def _interface(
         index=link.index,
         kind=interface_kind(link, hardware),
         link_kind="representor" if _REPRESENTOR.match(link.port_name) else link.kind,
-        driver=hardware.driver,
+        driver=hardware.driver or driver.driver,
+        firmware=driver.firmware,
         mac=link.mac,
         mtu=link.mtu,
         speed_bytes_per_second=None if rate is None else rate * 125_000,

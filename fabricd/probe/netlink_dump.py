@@ -1,7 +1,7 @@
 """What the kernel answers about its network by netlink, as plain data that can be recorded and replayed.
 
 A live dump takes five netlink requests whatever the number of interfaces, so that hundreds of SR-IOV functions
-cost their size and not a request each.
+cost their size and not a request each; only the firmware of what may be hardware is asked one by one.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,6 +10,7 @@ from itertools import islice
 from socket import AF_INET, AF_INET6
 from typing import Any
 
+from fabricd.probe.ethtool import read_drivers, read_speeds
 from fabricd.probe.files import FieldReader
 from fabricd.smallfile import printable
 
@@ -19,13 +20,11 @@ _MAX_ADDRESSES = 50_000
 _MAX_ROUTES = 10_000
 _DUMP_TRIES = 5
 
-# Source: kernel include/uapi/linux/{netlink,rtnetlink,if_addr,ethtool_netlink,ethtool}.h
+# Source: kernel include/uapi/linux/{netlink,rtnetlink,if_addr,if_arp}.h
 _NLM_F_DUMP_INTR = 0x10
 _RT_TABLE_MAIN, _RTN_UNICAST = 254, 1
 _IFA_F_DADFAILED = 0x08
-_COMPACT_BITSETS = 1
-SPEED_UNKNOWN = 0xFFFFFFFF
-DUPLEX = {0: "half", 1: "full"}
+_ARPHRD_LOOPBACK = 772
 _SCOPES = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
 _BOND_MODES = (
     "balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb",
@@ -86,6 +85,15 @@ class SpeedFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFacts:
+    """What a driver says of itself. Source: ETHTOOL_GDRVINFO."""
+
+    interface: str
+    driver: str = ""
+    firmware: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetlinkDump:
     """All answers together."""
 
@@ -93,6 +101,7 @@ class NetlinkDump:
     addresses: tuple[AddressFacts, ...] = ()
     routes: tuple[RouteFacts, ...] = ()
     speeds: tuple[SpeedFacts, ...] = ()
+    drivers: tuple[DriverFacts, ...] = ()
 
 
 def dump_kernel(read: FieldReader) -> NetlinkDump:
@@ -113,11 +122,20 @@ def dump_kernel(read: FieldReader) -> NetlinkDump:
             routes = _all(lambda: kernel.route("dump"), _MAX_ROUTES, "routes", read)
     except NetlinkError as error:
         raise OSError(error.code, f"netlink: {error}") from error
+    facts = tuple(link_facts(message) for message in links)
+    hardware = [link.name for link in facts if not link.kind and link.hardware_type != _ARPHRD_LOOPBACK]
     return NetlinkDump(
-        links=tuple(link_facts(message) for message in links),
+        links=facts,
         addresses=tuple(fact for message in addresses if (fact := _address(message))),
         routes=tuple(fact for message in routes for fact in _routes(message)),
-        speeds=_speeds(read),
+        speeds=tuple(
+            SpeedFacts(index=index, megabits_per_second=speed.megabits_per_second, duplex=speed.duplex)
+            for index, speed in read_speeds(MAX_LINKS, read).items()
+        ),
+        drivers=tuple(
+            DriverFacts(interface=name, driver=driver.name, firmware=driver.firmware)
+            for name, driver in read_drivers(hardware, read).items()
+        ),
     )
 
 
@@ -212,32 +230,3 @@ def _routes(message: Any) -> Iterator[RouteFacts]:
             gateway=hop.get_attr("RTA_GATEWAY") or via.get("addr") or "",
             metric=message.get_attr("RTA_PRIORITY"),
         )
-
-
-def _speeds(read: FieldReader) -> tuple[SpeedFacts, ...]:
-    """Ask ethtool for every link that has it, in one dump; links without (lo, ifb) are left out by the kernel."""
-    from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST
-    from pyroute2.netlink.exceptions import NetlinkError
-    from pyroute2.netlink.generic import GenericNetlinkSocket, ethtool
-
-    query = ethtool.ethtool_linkmode_msg()
-    query["cmd"], query["version"] = ethtool.ETHTOOL_MSG_LINKMODES_GET, ethtool.ETHTOOL_GENL_VERSION
-    header = {"attrs": [["ETHTOOL_A_HEADER_FLAGS", _COMPACT_BITSETS]]}
-    query["attrs"].append(("ETHTOOL_A_LINKMODES_HEADER", header))
-    found: list[SpeedFacts] = []
-    try:
-        with GenericNetlinkSocket() as kernel:
-            kernel.bind(ethtool.ETHTOOL_GENL_NAME, ethtool.ethtool_linkmode_msg)
-            answers = kernel.nlm_request(query, msg_type=kernel.prid, msg_flags=NLM_F_REQUEST | NLM_F_DUMP)
-            for answer in islice(iter(answers), MAX_LINKS):
-                speed = answer.get_attr("ETHTOOL_A_LINKMODES_SPEED")
-                found.append(
-                    SpeedFacts(
-                        index=answer.get_attr("ETHTOOL_A_LINKMODES_HEADER").get_attr("ETHTOOL_A_HEADER_DEV_INDEX"),
-                        megabits_per_second=None if speed in (None, 0, SPEED_UNKNOWN) else speed,
-                        duplex=DUPLEX.get(answer.get_attr("ETHTOOL_A_LINKMODESDUPLEX"), ""),
-                    )
-                )
-    except (NetlinkError, OSError) as error:  # before Linux 5.6 the kernel has no ethtool over netlink
-        read.note("ethtool", f"no speeds by netlink: {error}")
-    return tuple(found)

@@ -12,6 +12,8 @@ from fabricd.model.device import InterfaceKind, NetInterface
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import ProbeContext
+from fabricd.probe.ethtool import Speed, read_drivers, read_speeds
+from fabricd.probe.files import FieldReader
 from fabricd.probe.netlink import NetlinkProbe
 from fabricd.probe.runner import take_snapshot
 
@@ -143,6 +145,28 @@ def test_the_sysfs_of_another_namespace_is_not_believed() -> None:
     finally:
         network.spaces.close()
     assert (nic.kind, nic.pci_address, nic.driver) == (InterfaceKind.VETH, "", "")
+
+
+def test_drivers_and_speeds_by_ethtool(namespace: Network) -> None:
+    namespace.ip("tuntap add mode tap t0", "link add v0 type veth peer name v1", "link add b0 type bridge")
+    read = FieldReader()
+    drivers = namespace.spaces.inside(
+        lambda: read_drivers(["t0", "v0", "b0", "lo", "none", "longer-than-a-name"], read)
+    )
+    assert {name: driver.name for name, driver in drivers.items()} == {"t0": "tun", "v0": "veth", "b0": "bridge"}
+    speeds = namespace.spaces.inside(lambda: read_speeds(100, read))
+    known = {nic.index: nic.name for nic in namespace.interfaces().values()}
+    assert {known[index]: speed for index, speed in speeds.items() if known[index] in ("t0", "v0", "lo")} == {
+        "t0": Speed(10_000, "full"),
+        "v0": Speed(10_000, "full"),
+    }
+    assert read.notes == []
+
+
+def test_a_limit_of_questions_is_kept_and_said(namespace: Network) -> None:
+    read = FieldReader()
+    assert namespace.spaces.inside(lambda: read_drivers([f"e{number}" for number in range(1000)], read)) == {}
+    assert read.notes == ["ethtool: firmware is asked of the first 256 of 1000 interfaces only"]
 
 
 def test_many_interfaces(namespace: Network) -> None:

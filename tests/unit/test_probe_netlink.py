@@ -13,7 +13,15 @@ from fabricd.model.observation import Outcome
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeFailed, ProbeResult, Roots
 from fabricd.probe.net_sysfs import Hardware, is_same_interface
 from fabricd.probe.netlink import NetlinkProbe, interface_kind
-from fabricd.probe.netlink_dump import AddressFacts, LinkFacts, NetlinkDump, RouteFacts, SpeedFacts, link_facts
+from fabricd.probe.netlink_dump import (
+    AddressFacts,
+    DriverFacts,
+    LinkFacts,
+    NetlinkDump,
+    RouteFacts,
+    SpeedFacts,
+    link_facts,
+)
 from fabricd.probe.runner import take_snapshot
 from tests.support.tree import Link, Pipe, Tree
 
@@ -78,6 +86,7 @@ def test_a_physical_nic_in_full(tmp_path: Path) -> None:
             RouteFacts(destination="10.9.0.0/24", family=4, index=99),
         ),
         speeds=(SpeedFacts(index=4, megabits_per_second=400_000, duplex="full"),),
+        drivers=(DriverFacts(interface="eth0", driver="mlx5_core", firmware="28.39.2048 (MT_0000000838)"),),
     )
     result = probe(tmp_path, tree, dump)
     assert result.facts["interfaces"] == (
@@ -86,6 +95,7 @@ def test_a_physical_nic_in_full(tmp_path: Path) -> None:
             index=4,
             kind=InterfaceKind.PHYSICAL,
             driver="mlx5_core",
+            firmware="28.39.2048 (MT_0000000838)",
             mac="b8:ce:f6:00:00:01",
             mtu=9000,
             speed_bytes_per_second=50_000_000_000,
