@@ -21,7 +21,7 @@ _log = logging.getLogger("fabricd.probe")
 #: What an event of the kernel's network part makes old. They come settled, and twice a second at most.
 NETWORK_PROBES = frozenset({"netlink", "pci"})
 #: Probes that ask a library which may take many seconds, or for ever.
-SLOW_PROBES = frozenset({"nvml"})
+SLOW_PROBES = frozenset({"nvml", "verbs"})
 _RETRY_SECONDS = 5.0
 # A look without the slow probes is served after so long; the GPUs of a healthy node are there by then.
 _FIRST_PATIENCE_SECONDS = 3.0

@@ -41,13 +41,14 @@ class LldpProbe:
         read = FieldReader()
         run = ctx.roots.run
         found = {*_from_networkd(ctx, read), *_from_lldpd(ctx, read)}
-        if not found and not read.exists(run / _NETWORKD) and not read.exists(run / LEFT_FACTS):
+        # systemd makes networkd's folder also where networkd does not run: only a file in it proves an agent.
+        if not found and not read.entries(run / _NETWORKD) and not read.exists(run / LEFT_FACTS):
             if read.exists(run / "lldpd.socket"):
                 raise ProbeUnsupported(
                     "lldpd runs, but speaks a protocol of its own; leave its answers regularly: "
                     f"lldpcli -f json0 show neighbors details > {run / LEFT_FACTS}"
                 )
-            raise ProbeAbsent("no LLDP agent: neither systemd-networkd nor lldpd has heard neighbours")
+            raise ProbeAbsent("no LLDP agent: neither systemd-networkd nor lldpd has left a neighbour")
         neighbors = sorted(found, key=lambda one: (one.interface, one.chassis_id, one.port_id))
         return ProbeResult(facts={"lldp": tuple(neighbors[:_MAX_NEIGHBORS])}, notes=tuple(read.notes))
 

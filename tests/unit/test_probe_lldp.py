@@ -219,6 +219,7 @@ def test_lldpd_without_answers_says_what_to_do(tmp_path: Path) -> None:
         probe(tmp_path, {"run/lldpd.socket": Pipe()})
 
 
-def test_no_agent_is_absent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("entries", [{}, {"run/systemd/netif/lldp": None}])
+def test_no_agent_is_absent(tmp_path: Path, entries: dict[str, Entry]) -> None:
     with pytest.raises(ProbeAbsent, match="no LLDP agent"):
-        probe(tmp_path, {})
+        probe(tmp_path, entries)
