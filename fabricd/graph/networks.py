@@ -12,8 +12,10 @@ from fabricd.graph.networks_ip import ip_networks
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Rejected
+from fabricd.model.path import Rejected, Transport
 from fabricd.model.snapshot import Snapshot
+
+_BY_TCP = frozenset({Transport.ETHERNET, Transport.SLINGSHOT, Transport.INTERNET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +54,29 @@ def measurement_between(
     measurements: Iterable[Measurement], network: Network, a: NetworkPort, b: NetworkPort
 ) -> Measurement | None:
     """Return the freshest measurement of a network between two of its ports, taken from either side."""
-    ends = {(a.node, a.interface), (b.node, b.interface)}
-    found = [
-        one
-        for one in measurements
-        if one.network == network.name
-        and {(one.src_node, one.src_interface), (one.dst_node, one.dst_interface)} == ends
-    ]
+    ends = {(a.node, a.address), (b.node, b.address)}
+    found = [one for one in measurements if _ends(one) == ends and _is_of(one, network)]
     return min(found, key=lambda one: one.age_seconds, default=None)
+
+
+def _ends(one: Measurement) -> set[tuple[str, str]]:
+    return {(one.src_node, one.src_address), (one.dst_node, one.dst_address)}
+
+
+def _is_of(one: Measurement, network: Network) -> bool:
+    """Tell whether a measurement is one of this network. What was sent by TCP says nothing of RDMA.
+
+    Its name for the network is the asker's; between the same addresses it is the same network all the same.
+    """
+    return network.transport in _BY_TCP or one.network == network.name
 
 
 def _verified(network: Network, measurements: Sequence[Measurement]) -> Evidence:
     """A network is measured once transfers that worked join all of its ports."""
-    group = {(port.node, port.interface): number for number, port in enumerate(network.ports)}
+    group = {(port.node, port.address): number for number, port in enumerate(network.ports)}
     for one in measurements:
-        a, b = (one.src_node, one.src_interface), (one.dst_node, one.dst_interface)
-        if one.network == network.name and one.reachable and a in group and b in group:
+        a, b = (one.src_node, one.src_address), (one.dst_node, one.dst_address)
+        if one.reachable and a in group and b in group and _is_of(one, network):
             old, new = group[b], group[a]
             group = {port: new if number == old else number for port, number in group.items()}
     joined = len(group) > 1 and len(set(group.values())) == 1

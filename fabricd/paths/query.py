@@ -7,6 +7,7 @@ from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.graph import Graph, Vertex, VertexKind
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_ip import unusable
+from fabricd.graph.networks_routed import routed_networks
 from fabricd.graph.snapshot import graph_of
 from fabricd.model.measurement import Measurement
 from fabricd.model.path import Path, PathAnswer, Rejected
@@ -61,6 +62,8 @@ def find_paths(
         better = better_classes_within(start, goal, answer.paths) if explain else ()
         return replace(answer, rejected=tuple(better))
     networks = find_networks({end.node_id: nodes[end.node_id] for end in (start, goal)}, measurements)
+    routed = routed_networks(networks.networks, nodes[start.node_id], nodes[goal.node_id])
+    networks = replace(networks, networks=(*networks.networks, *routed))
     across, rejected = candidates_across(networks, start, goal, measurements)
     paths = ranked(across)
     if explain:

@@ -234,3 +234,19 @@ def test_a_large_node_on_one_fabric():
     (network, *_) = find_networks(mapping(hgx("a"), hgx("b", lid=20))).networks
     assert network.transport is Transport.INFINIBAND
     assert len(network.ports) == 16
+
+
+def test_measurements_belong_to_a_network_by_their_addresses_and_tcp_says_nothing_of_rdma():
+    a, b = roce("a", "10.3.0.1/24"), roce("b", "10.3.0.2/24")
+    measured = Measurement(
+        src_node="id-b",
+        dst_node="id-a",
+        src_interface="ens1",
+        dst_interface="ens1",
+        src_address="10.3.0.2",
+        dst_address="10.3.0.1",
+        network="called otherwise",
+        reachable=True,
+    )
+    verified = {net.name: net.verified for net in find_networks(mapping(a, b), [measured]).networks}
+    assert verified == {"10.3.0.0/24": Evidence.MEASURED, "roce:10.3.0.0/24": Evidence.ASSUMED}

@@ -1,12 +1,13 @@
 """Questions and answers: ends by name, candidates within a node and across networks, and why not another."""
 
 from dataclasses import replace
+from ipaddress import ip_interface
 
 import pytest
 
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.model.codec import from_json, to_json
-from fabricd.model.device import InterfaceKind, NumaNode
+from fabricd.model.device import InterfaceKind, NumaNode, Route
 from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence
 from fabricd.model.path import PathAnswer, PathType, Transport
@@ -225,3 +226,38 @@ def test_explain_within_a_node():
     }
     assert explained_classes(mapping(hgx()), "gpu0", "mlx5_0")["nvlink"] == ("a/mlx5_0:1 (hca-port) has no NVLink")
     assert explained_classes(mapping(hgx()), "gpu0", "gpu1") == {}
+
+
+def routed_pair(first="10.1.0.1/24", second="10.2.0.1/24", *, back="eth0"):
+    snapshots = []
+    for name, address, out in (("a", first, "eth0"), ("b", second, back)):
+        routes = (
+            Route(destination=str(ip_interface(address).network), family=4, interface="eth0"),
+            Route(destination="default", family=4, interface=out, gateway="10.0.0.254"),
+        )
+        snapshots.append(
+            node(name, interfaces=(nic("eth0", address, speed_bytes_per_second=10**9), nic("eth1")), routes=routes)
+        )
+    return mapping(*snapshots)
+
+
+def test_without_a_common_subnet_routes_may_lead_there():
+    (path,) = find_paths(routed_pair(), "a", "b").paths
+    assert (crossed(path), path.transport) == ("routed:10.1.0.0/24+10.2.0.0/24", Transport.ETHERNET)
+    assert any("the routes of both lead by eth0 and eth0" in reason for reason in path.because)
+    assert find_paths(routed_pair(back="eth1"), "a", "b").paths == ()
+    # With a common subnet there is no need of it.
+    assert [crossed(path) for path in find_paths(routed_pair(second="10.1.0.2/24"), "a", "b").paths] == ["10.1.0.0/24"]
+
+
+def test_between_public_addresses_it_is_the_internet():
+    (path,) = find_paths(routed_pair("8.8.8.8/24", "1.1.1.1/24"), "a", "b").paths
+    assert (path.transport, path.bandwidth_bytes_per_second) == (Transport.INTERNET, None)
+    assert path.latency_seconds > 5e-3
+
+
+def test_routes_that_are_none_are_passed_over():
+    nodes = routed_pair()
+    odd = Route(destination="nonsense/99", family=4, interface="eth1")
+    nodes["id-a"] = replace(nodes["id-a"], routes=(odd, *nodes["id-a"].routes))
+    assert len(find_paths(nodes, "a", "b").paths) == 1
