@@ -14,24 +14,22 @@ from fabricd.errors import ParseError
 from fabricd.model.codec import from_json
 from fabricd.model.device import Gpu, GpuDriver, NvLink
 from fabricd.model.observation import Outcome
+from fabricd.probe.answers import recorded
 from fabricd.probe.base import (
     ProbeAbsent,
     ProbeContext,
     ProbeDenied,
     ProbeFailed,
-    ProbeNotRun,
     ProbeResult,
     ProbeStopped,
     ProbeUnsupported,
     Roots,
 )
 from fabricd.probe.files import FieldReader
-from fabricd.probe.nvml_process import NvmlProcess
-from fabricd.smallfile import read_bytes
+from fabricd.probe.process import ProbeProcess
 
 #: Where a replay keeps the child's answer, in the folder of recorded answers.
 RECORDED = "nvml.json"
-_MAX_RECORDED_BYTES = 16 * 2**20
 _CHANNEL_PREFIX = "channel"
 _NVIDIA_VENDOR = "0x10de"
 _DISPLAY_CLASS, _NVLINK_SWITCH_CLASS, _IBM_VENDOR = "0x03", "0x0680", "0x1014"
@@ -64,11 +62,11 @@ class NvmlProbe:
     environment: Mapping[str, str] | None = None
     answer_seconds: float = 15.0
     name: str = field(default="nvml", init=False)
-    _process: NvmlProcess = field(init=False)
+    _process: ProbeProcess = field(init=False)
     _known: dict[int, Gpu] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._process = NvmlProcess(self.environment)
+        self._process = ProbeProcess("fabricd.probe.nvml_child", "NVML", self.environment)
 
     @property
     def deadline_seconds(self) -> float:
@@ -83,7 +81,7 @@ class NvmlProbe:
         """
         if ctx.this_host and not _may_have_gpus(ctx.roots):
             raise ProbeAbsent("no NVIDIA device on the PCI bus, and no NVIDIA driver")
-        answer = decode(self.ask() if ctx.this_host else _recorded(ctx))
+        answer = decode(self.ask()) if ctx.this_host else recorded(ctx, RECORDED, NvmlAnswer)
         if answer.binding_missing or answer.error:
             raise _why_not(answer, ctx.roots)
         gpus = tuple(_completed(self._with_last_known(gpu, answer), ctx.roots) for gpu in answer.gpus)
@@ -111,24 +109,15 @@ class NvmlProbe:
 
 
 def decode(data: bytes) -> NvmlAnswer:
-    """Return the child's answer, or a recorded one.
+    """Return the child's answer.
 
     Raises:
-        ProbeFailed: it is not one.
+        ProbeFailed: it is none.
     """
     try:
         return from_json(data, NvmlAnswer, what="the answer of the NVML process")
     except ParseError as error:
         raise ProbeFailed(str(error)) from error
-
-
-def _recorded(ctx: ProbeContext) -> bytes:
-    if ctx.answers is None:
-        raise ProbeNotRun("a replay without recorded answers")
-    try:
-        return read_bytes(ctx.answers / RECORDED, _MAX_RECORDED_BYTES)
-    except FileNotFoundError:
-        raise ProbeNotRun("NVML's answers were not recorded") from None
 
 
 def _may_have_gpus(roots: Roots) -> bool:

@@ -1,7 +1,6 @@
 """What a GPU is joined to, as NVML tells it: NVLinks, C2C, the NVLink domain, and other GPUs."""
 
 import ctypes
-import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -180,10 +179,11 @@ def read_fabric(reader: Reader) -> dict[str, Any]:
 
 
 def _fabric(nvml: Any, info: Any) -> dict[str, Any]:
-    domain = uuid.UUID(bytes=bytes(info.clusterUuid))
+    digits = bytes(info.clusterUuid).hex()
+    domain = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])) if int(digits, 16) else ""
     return {
-        "cluster_uuid": str(domain) if domain.int else "",
-        "clique_id": info.cliqueId if domain.int else None,
+        "cluster_uuid": domain,
+        "clique_id": info.cliqueId if domain else None,
         "state": _FABRIC_STATES.get(info.state, f"unknown-{info.state}"),
         "status": "success" if info.status == 0 else str(nvml.NVMLError(info.status)),
         "health_mask": getattr(info, "healthMask", None),

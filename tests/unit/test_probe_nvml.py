@@ -236,11 +236,19 @@ def test_hang_ends_at_the_deadline_and_leaves_no_process(
 
 def test_child_ends_with_its_parent_even_while_the_driver_hangs(tmp_path: Path, answers: Scenario) -> None:
     path = write_scenario(answers | {"fault.nvmlInitWithFlags": "hang"}, tmp_path / "hang.txt")
+    program = (
+        "import os, subprocess, sys\n"
+        "command = [sys.executable, '-m', 'fabricd.probe.nvml_child', str(os.getpid())]\n"
+        "print(subprocess.Popen(command, stdout=subprocess.DEVNULL).pid, flush=True)\n"
+        "input()\n"
+    )
     parent = subprocess.Popen(
-        [sys.executable, "-c", "import subprocess, sys; child = subprocess.Popen([sys.executable, '-m',"
-         "'fabricd.probe.nvml_child'], stdout=subprocess.DEVNULL); print(child.pid, flush=True); input()"],
-        env=environment(path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        env=environment(path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     time.sleep(0.3)
