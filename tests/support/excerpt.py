@@ -180,12 +180,13 @@ def _hca(hca: Hca) -> list[str]:
     lines = [
         f"hca {hca.name} {hca.kind}  {hca.pci_address or '-'}  numa {_or(hca.numa_node)}  guid {hca.node_guid or '?'}"
         f"  firmware {hca.firmware or '?'}  board {hca.board_id or '?'}"
+        f"  dma-buf {_or(hca.dmabuf)}"
     ]
     for port in hca.ports:
         lines.append(
             f"  port {port.port} {port.state or '?'}/{port.physical_state or '?'} {port.link_layer or '?'}"
             f" {format_bandwidth(port.rate_bytes_per_second)} x{_or(port.width)}"
-            f" lid {_or(port.lid)} sm {_or(port.sm_lid)}"
+            f" lid {_or(port.lid)} sm {_or(port.sm_lid)} mtu {_or(port.active_mtu)}"
         )
         lines += [f"    gid {gid.index} {gid.gid} {gid.type or '?'} {gid.interface}".rstrip() for gid in port.gids]
         counted = [f"{name} {value}" for name, value in (*port.counters, *port.hw_counters) if value]
@@ -202,6 +203,7 @@ def _interface(interface: NetInterface) -> str:
     words += [interface.oper_state or "?", format_bandwidth(interface.speed_bytes_per_second)]
     words += [f"mtu {_or(interface.mtu)}", f"numa {_or(interface.numa_node)}"]
     words += [f"rdma {interface.rdma_device}"] if interface.rdma_device else []
+    words += [f"{address.address}/{address.prefix_length}" for address in interface.addresses]
     return "  ".join(words)
 
 

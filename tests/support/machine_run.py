@@ -11,6 +11,7 @@ from fabricd.probe.registry import PROBES
 from fabricd.probe.runner import take_snapshot
 from tests.support import machine_files, machine_nvml
 from tests.support.machine import Machine
+from tests.support.machine_answers import write_answers
 from tests.support.nvml_library import environment
 
 
@@ -41,8 +42,10 @@ def nvml_probe(
 
 def snapshot_of(machine: Machine, folder: Path, *, probes: Sequence[Probe] | None = None) -> tuple[Snapshot, Path]:
     """Render a machine below ``folder`` and return its snapshot and the root of its tree."""
-    root = machine_files.render(machine).write(folder / "root")
+    tree = machine_files.render(machine)
+    root = tree.write(folder / "root")
+    answers = write_answers(machine, tree, folder / "answers")
     live = LiveNvml(nvml_probe(machine, folder))
     chosen = [live if probe.name == "nvml" else probe for probe in (PROBES if probes is None else probes)]
-    context = ProbeContext(roots=Roots.under(root), this_host=False)
+    context = ProbeContext(roots=Roots.under(root), this_host=False, answers=answers)
     return take_snapshot(context, probes=chosen), root
