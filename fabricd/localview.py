@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabricd.gidtable import read_gids
 from fabricd.smallfile import printable, read_bytes
 
 
@@ -28,6 +29,17 @@ class ViewInterface:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ViewGid:
+    """A valid entry of a port's GID table, as this process sees it. Source: /sys/class/infiniband/<dev>/ports."""
+
+    port: int
+    index: int
+    gid: str
+    type: str = ""  #: "ib", "roce-v1", "roce-v2"
+    interface: str = ""  #: "" for none in this network namespace: then the entry cannot be used for RoCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewHca:
     """An RDMA device that this process can open. Source: /sys/class/infiniband, /dev/infiniband."""
 
@@ -35,6 +47,7 @@ class ViewHca:
     node_guid: str = ""
     usable: bool = False  #: its uverbs device node exists and is readable and writable
     ports: tuple[int, ...] = ()
+    gids: tuple[ViewGid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +167,21 @@ def _hcas(sys_root: Path, dev_root: Path) -> tuple[ViewHca, ...]:
     verbs = sys_root / "class/infiniband_verbs"
     node_of = {_text(verbs / name / "ibdev"): dev_root / "infiniband" / name for name in _names(verbs)}
     devices = sys_root / "class/infiniband"
-    return tuple(
-        ViewHca(
-            name=name,
-            node_guid=_text(devices / name / "node_guid"),
-            usable=name in node_of and os.access(node_of[name], os.R_OK | os.W_OK),
-            ports=tuple(sorted(int(port) for port in _names(devices / name / "ports") if port.isdecimal())),
-        )
-        for name in _names(devices)
+    return tuple(_hca(devices / name, node_of.get(name)) for name in _names(devices))
+
+
+def _hca(device: Path, node: Path | None) -> ViewHca:
+    ports = tuple(sorted(int(port) for port in _names(device / "ports") if port.isdecimal()))
+    return ViewHca(
+        name=device.name,
+        node_guid=_text(device / "node_guid"),
+        usable=node is not None and os.access(node, os.R_OK | os.W_OK),
+        ports=ports,
+        gids=tuple(
+            ViewGid(port=port, index=entry.index, gid=entry.gid, type=entry.type, interface=entry.interface)
+            for port in ports
+            for entry in read_gids(device / "ports" / str(port))
+        ),
     )
 
 
@@ -183,9 +203,9 @@ def _versions() -> tuple[tuple[str, str], ...]:
     found: dict[str, str] = {}
     for name, distribution in _PACKAGES:
         try:
-            found.setdefault(name, metadata.version(distribution))
-        except metadata.PackageNotFoundError:
-            continue
+            found.setdefault(name, str(metadata.version(distribution) or ""))
+        except (metadata.PackageNotFoundError, OSError, ValueError, KeyError):
+            continue  # not installed, or damaged
     return tuple(found.items())
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabricd.errors import ParseError
+from fabricd.gidtable import read_gids
 from fabricd.model.device import Gid, Hca, HcaPort
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult
 from fabricd.probe.files import FieldReader
@@ -34,8 +35,6 @@ _PEER_MEMORY = (  # the modules that let a card register GPU memory; names by ve
 )  # fmt: skip
 _WIDTH = re.compile(r"\((\d{1,2})X\b")
 _GUID = re.compile(r"^[0-9a-f]{4}(:[0-9a-f]{4}){3}$")
-_GID = re.compile(r"^[0-9a-f]{4}(:[0-9a-f]{4}){7}$")
-_NO_GID = ":".join(["0000"] * 8)
 _DRIVER_KINDS = {"efa": "efa", "hfi1": "omni-path", "mana": "mana", "mana_ib": "mana"}
 _VENDOR_KINDS = {_AMAZON: "efa", _MICROSOFT: "mana"}
 
@@ -156,18 +155,20 @@ def _kind(path: Path, card: _Card | None, link_layers: set[str], read: FieldRead
 def _read_port(path: Path, number: int, counted: bool, read: FieldReader) -> HcaPort:
     rate = read.text(path / "rate") or ""
     width = _WIDTH.search(rate)
-    link_layer = (read.text(path / "link_layer") or "").lower()
     return HcaPort(
         port=number,
         state=_after_number(read.text(path / "state")),
         physical_state=_after_number(read.text(path / "phys_state")),
-        link_layer=link_layer,
+        link_layer=(read.text(path / "link_layer") or "").lower(),
         rate_bytes_per_second=_rate(path / "rate", rate, read),
         width=int(width[1]) if width else None,
         lid=read.integer(path / "lid", base=16, high=0xFFFFFFFF),
         sm_lid=read.integer(path / "sm_lid", base=16, high=0xFFFFFFFF),
         pkeys=_pkeys(path / "pkeys", read),
-        gids=_gids(path, link_layer, read),
+        gids=tuple(
+            Gid(index=entry.index, gid=entry.gid, type=entry.type, interface=entry.interface)
+            for entry in read_gids(path)
+        ),
         counters=_counters((path / "counters", path / "counters_ext"), read) if counted else (),
         hw_counters=_counters((path / "hw_counters",), read) if counted else (),
     )
@@ -197,32 +198,6 @@ def _pkeys(path: Path, read: FieldReader) -> tuple[int, ...]:
     names = sorted((name for name in read.entries(path) if name.isdecimal()), key=int)
     keys = (read.integer(path / name, base=16, high=0xFFFF) for name in names)
     return tuple(key for key in keys if key)
-
-
-def _gids(path: Path, link_layer: str, read: FieldReader) -> tuple[Gid, ...]:
-    quiet = FieldReader()  # an entry without network device in this namespace answers EINVAL
-    found = []
-    for name in sorted((name for name in read.entries(path / "gids") if name.isdecimal()), key=int):
-        gid = quiet.text(path / "gids" / name) or ""
-        if not _GID.match(gid) or gid == _NO_GID:
-            continue
-        found.append(
-            Gid(
-                index=int(name),
-                gid=gid,
-                type=_gid_type(quiet.text(path / "gid_attrs/types" / name), link_layer),
-                interface=quiet.text(path / "gid_attrs/ndevs" / name) or "",
-            )
-        )
-    return tuple(found)
-
-
-def _gid_type(text: str | None, link_layer: str) -> str:
-    if text == "RoCE v2":
-        return "roce-v2"
-    if text == "IB/RoCE v1":  # one name for both
-        return "roce-v1" if link_layer == "ethernet" else "ib"
-    return "ib" if text is None and link_layer == "infiniband" else ""
 
 
 def _counters(folders: tuple[Path, ...], read: FieldReader) -> tuple[tuple[str, int], ...]:

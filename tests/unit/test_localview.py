@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from fabricd import localview
-from fabricd.localview import LocalView, ViewHca, collect
+from fabricd.localview import LocalView, ViewGid, ViewHca, collect
 from fabricd.model.codec import from_json, to_json
 from tests.support.tree import Link, Pipe, Tree
 
@@ -23,6 +23,7 @@ Bus Location: \t 0000:{bus}:00.0
 Device Minor: \t {minor}
 GPU Excluded:\t No
 """
+GID = "0000:0000:0000:0000:0000:ffff:0a01:0001"
 UUID = "GPU-0a1b2c3d-0000-1111-2222-{:012d}"
 
 
@@ -88,10 +89,25 @@ def test_hcas_are_usable_if_their_device_node_is(tmp_path: Path) -> None:
         tree[f"sys/class/infiniband/{name}/ports/1/state"] = "4: ACTIVE\n"
         tree[f"sys/class/infiniband_verbs/uverbs{number}/ibdev"] = f"{name}\n"
     tree["sys/class/infiniband/mlx5_0/ports/2/state"] = "1: DOWN\n"
+    tree.update(
+        "sys/class/infiniband/mlx5_0/ports/2",
+        {
+            "gids/0": "0000:0000:0000:0000:0000:0000:0000:0000\n",
+            "gids/3": f"{GID}\n",
+            "gid_attrs/types/3": "RoCE v2\n",
+            "gid_attrs/ndevs/3": "eth0\n",
+        },
+    )
     tree["sys/class/infiniband/mlx5_0/ports/notes"] = ""
     tree["sys/class/infiniband_verbs/abi_version"] = "6\n"
     assert view(tmp_path, tree).hcas == (
-        ViewHca(name="mlx5_0", node_guid="b8ce:f603:0000:0000", usable=True, ports=(1, 2)),
+        ViewHca(
+            name="mlx5_0",
+            node_guid="b8ce:f603:0000:0000",
+            usable=True,
+            ports=(1, 2),
+            gids=(ViewGid(port=2, index=3, gid=GID, type="roce-v2", interface="eth0"),),
+        ),
         ViewHca(name="mlx5_1", node_guid="b8ce:f603:0000:0001", ports=(1,)),
         ViewHca(name="mlx5_2", node_guid="b8ce:f603:0000:0002", ports=(1,)),
     )
