@@ -2,7 +2,8 @@
 
 Structure is the file's. Figures are the line rates of its links; what the file does not say stays unknown, where
 NCCL takes a default. Names are the file's: ``gpu3`` by rank, ``net0`` by index with the card's name as alias, NUMA
-nodes and PCI devices by number and address; those of a second host begin with ``host1/``, but for GPUs.
+nodes and PCI devices by number and address; those of a second host begin with ``host1/``, but for GPUs, and ports
+whose index is the only one of the file.
 """
 
 import itertools
@@ -42,6 +43,7 @@ class _Builder:
         hosts = enumerate(topology.host_hashes())
         #: Of the names of each host's vertices.
         self.prefix = {host: f"host{number}/" if number else "" for number, host in hosts}
+        self._repeated_devs = topology.repeated_devs()
         #: Vertices of each PCI device; several for a GPU in partitions.
         self.at: dict[tuple[int, int], list[str]] = {}
         #: By host: cards without a PCI address, and the NUMA nodes under which the file has such cards.
@@ -120,9 +122,19 @@ class _Builder:
 
     def _add_ports(self, cpu: NcclCpu, nic: NcclNic, above: Sequence[str]) -> None:
         for net in nic.nets:
-            local = self._free_name(cpu, net.name if net.dev is None else f"net{net.dev}")
-            aliases = (net.name.lower(),) if net.name and net.name != local else ()
-            port = self._add(cpu, local, VertexKind.HCA_PORT, aliases=aliases, gdr=net.gdr, detail=net.name)
+            prefix = "" if net.dev is not None and net.dev not in self._repeated_devs else self.prefix[cpu.host_hash]
+            port = self._free_name(prefix, net.name if net.dev is None else f"net{net.dev}")
+            self.graph.add(
+                Vertex(
+                    name=port,
+                    kind=VertexKind.HCA_PORT,
+                    node=prefix[:-1],
+                    aliases=(net.name.lower(),) if net.name and net.name != port.removeprefix(prefix) else (),
+                    numa=cpu.numaid,
+                    gdr=net.gdr,
+                    detail=net.name,
+                )
+            )
             megabits = net.megabits_per_second
             for place in above:
                 self.graph.connect(
@@ -135,14 +147,17 @@ class _Builder:
                     detail=net.name if megabits > 0 else f"{net.name}, speed not known",
                 )
 
-    def _free_name(self, cpu: NcclCpu, wanted: str) -> str:
-        """Return a port's name; a second port of one name gets a number."""
-        names = itertools.chain([wanted or "port"], (f"{wanted or 'port'}#{number}" for number in itertools.count(2)))
-        local = next(name for name in names if self.prefix[cpu.host_hash] + name not in self.graph)
-        if wanted and local != wanted:
-            where = self.prefix[cpu.host_hash] + wanted
-            self.graph.conflicts.append(Conflict(where=where, problem="two ports of one index", taken=f"also {local}"))
-        return local
+    def _free_name(self, prefix: str, wanted: str) -> str:
+        """Return a port's full name; a second port of one name gets a number."""
+        wanted = prefix + (wanted or "port")
+        name = next(
+            name
+            for name in itertools.chain([wanted], (f"{wanted}#{number}" for number in itertools.count(2)))
+            if name not in self.graph
+        )
+        if name != wanted:
+            self.graph.conflicts.append(Conflict(where=wanted, problem="two ports of one index", taken=f"also {name}"))
+        return name
 
     def _add_uplink(self, vertex: str, parent: str, device: NcclPci) -> None:
         bandwidth, text = _pcie_figure(device)

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fabricd.errors import InputError
-from fabricd.graph.nccl_xml import Element
+from fabricd.graph.nccl_xml import Element, render
 from fabricd.graph.nccl_xml_host import cpu_attributes, gpu_element, net_elements, pci_attributes
+from fabricd.graph.nccl_xml_read import read
+from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.model.device import PciDevice
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
@@ -44,6 +46,15 @@ def document_of(snapshot: Snapshot, *, ranks: Mapping[int, int] | None = None) -
         ranks: rank by GPU index; by default the index itself.
     """
     return merge_template(Element("system", {"version": "1"}), snapshot, ranks=ranks).root
+
+
+def topology_of(snapshot: Snapshot) -> NcclTopology:
+    """Return what NCCL would read of a host; ranks are the GPUs' indices.
+
+    Raises:
+        ParseError: facts that no topology can hold, such as two GPUs at one address.
+    """
+    return read(render(document_of(snapshot)), source=f"topology of {snapshot.node.name or 'this host'}")
 
 
 def merge_template(template: Element, snapshot: Snapshot, *, ranks: Mapping[int, int] | None = None) -> Merged:

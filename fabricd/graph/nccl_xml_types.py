@@ -136,6 +136,16 @@ class NcclTopology:
         """Return the distinct host hashes, in order of appearance: one host each."""
         return tuple(dict.fromkeys(cpu.host_hash for cpu in self.cpus))
 
+    def repeated_devs(self) -> frozenset[int]:
+        """Return the indices of ports that more than one host has: such a port's index does not tell which is meant."""
+        hosts: dict[int, set[int]] = {}
+        for cpu in self.cpus:
+            for nic, _ in cpu.nics():
+                for net in nic.nets:
+                    if net.dev is not None:
+                        hosts.setdefault(net.dev, set()).add(cpu.host_hash)
+        return frozenset(dev for dev, found in hosts.items() if len(found) > 1)
+
     def trimmed(self) -> "NcclTopology":
         """Return it without branches that hold neither a GPU with a rank nor a port with an index.
 

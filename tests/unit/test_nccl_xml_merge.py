@@ -9,7 +9,7 @@ import pytest
 from fabricd.errors import InputError
 from fabricd.graph.nccl_xml import Element, parse, render
 from fabricd.graph.nccl_xml_host import cpu_mask
-from fabricd.graph.nccl_xml_merge import document_of, merge_template
+from fabricd.graph.nccl_xml_merge import document_of, merge_template, topology_of
 from fabricd.graph.nccl_xml_read import read
 from fabricd.model.device import (
     Gpu,
@@ -114,7 +114,7 @@ def test_a_host_as_nccl_writes_it() -> None:
 
 
 def test_nccl_computes_paths_from_it() -> None:
-    view = NcclView(read(render(document_of(host()))))
+    view = NcclView(topology_of(host()))
     found = {(path.src, path.dst): path for path in view.paths()}
     assert found["gpu0", "gpu1"].type.value == "NVL"
     assert found["gpu0", "gpu1"].bandwidth_bytes_per_second == 60e9

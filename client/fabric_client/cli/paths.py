@@ -12,6 +12,7 @@ from fabric_client.cli.source import FromOption, JsonOption, Source, load
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.from_nccl import graph_from_nccl
 from fabricd.graph.graph import Graph
+from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.graph.snapshot import graph_of
 from fabricd.model.path import Path, PathAnswer, PathType, Rejected
@@ -90,12 +91,8 @@ def _variables(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _nccl(source: Source, src: str, dst: str, variables: Mapping[str, str]) -> PathAnswer:
-    if source.topology is None:
-        raise InputError(
-            f"NCCL's view needs a topology file, and {source.name} is none",
-            hint="give one with --from FILE.xml; NCCL writes one where NCCL_TOPO_DUMP_FILE says",
-        )
-    nccl = NcclView(source.topology, variables)
+    topology = source.topology or topology_of(source.node())
+    nccl = NcclView(topology, variables)
     if src and dst:
         return PathAnswer(src=src, dst=dst, view=View.NCCL, paths=(nccl.path(nccl.find(src), nccl.find(dst)),))
     found = nccl.paths()

@@ -1,7 +1,7 @@
 """NCCL's paths in the form of all paths: by name, with hops, and the rules that made them what they are."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fabricd.errors import UnknownNameError
 from fabricd.graph.nccl_xml_types import NcclTopology
@@ -48,7 +48,7 @@ class NcclView:
         """
         self.table = compute_paths(build_system(topology), parse_environment(variables or {}))
         self.notes = (*topology.notes, *self.table.system.notes)
-        self._names = _names(self.table)
+        self._names = _names(self.table, topology.repeated_devs())
         self._hops: dict[int, Hop] = {}  # by identity of the link, which the table keeps alive
         gpus = self.table.system.gpus
         users = Counter(gpu.device.position for gpu in gpus)
@@ -179,17 +179,20 @@ def _transport(kind: PathKind, src: Node, dst: Node, rules: set[Rule]) -> Transp
     return Transport.C2C if kind in (PathKind.C2C, PathKind.P2C) else Transport.PCIE
 
 
-def _names(table: PathTable) -> dict[int, str]:
-    """Return the names of all nodes, by position: those of the file, a further host's after ``host1/``."""
+def _names(table: PathTable, repeated_devs: Collection[int]) -> dict[int, str]:
+    """Return the names of all nodes, by position, as in ``fabricd.graph.from_nccl``.
+
+    Those of a further host begin with ``host1/``, but for GPUs and for ports of an index that only one host has.
+    """
     names: dict[int, str] = {}
-    taken: dict[str, int] = {}
+    taken: Counter[str] = Counter()
     ranks = {gpu.device.position: gpu for gpu in reversed(table.system.gpus)}
     for node in table.system.nodes():
-        local = _local_name(ranks.get(node.position, node))
-        prefix = f"host{node.host}/" if node.host and node.type not in (NodeType.GPU, NodeType.DEV) else ""
-        name = prefix + local
-        if node.type is not NodeType.DEV:
-            taken[name] = taken.get(name, 0) + 1
+        place = ranks.get(node.position, node)
+        plain = isinstance(place, Gpu) or (isinstance(place, Net) and place.dev not in repeated_devs)
+        name = _local_name(place) if plain or not node.host else f"host{node.host}/{_local_name(place)}"
+        if not isinstance(node, Device):
+            taken[name] += 1
             name = f"{name}#{taken[name]}" if taken[name] > 1 else name
         names[node.position] = name
     return names
