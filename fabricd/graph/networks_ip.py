@@ -66,7 +66,7 @@ def unusable(interface: NetInterface, by_name: Mapping[str, NetInterface]) -> st
     if interface.oper_state in _DOWN_STATES or interface.carrier is False:
         return f"it is down ({interface.oper_state or 'no carrier'})"
     if interface.kind is InterfaceKind.BRIDGE:
-        carriers = [carrier for carrier, _ in carriers_of(interface, dict(by_name))]
+        carriers = [carrier for carrier, _ in carriers_of(interface, by_name)]
         if all(carrier.kind in VIRTUAL_KINDS for carrier in carriers):
             return "a bridge with no card of this host in it joins only what is on this host"
     return ""
@@ -96,8 +96,8 @@ def _candidates(
     carriers = [carrier for carrier, _ in carriers_of(interface, by_name)]
     virtual = all(carrier.kind in VIRTUAL_KINDS for carrier in carriers)
     # A virtual interface's speed is a constant of its driver and says nothing.
-    known = [carrier.speed_bytes_per_second for carrier in carriers if carrier.kind not in VIRTUAL_KINDS]
-    speed = sum(one for one in known if one) or None
+    told = [carrier.speed_bytes_per_second for carrier in carriers if carrier.kind not in VIRTUAL_KINDS]
+    speed = sum(one for one in told if one and one > 0) or None
     role, reason = _role(snapshot, interface, speed)
     for address in interface.addresses:
         if subnet := _subnet(address):
@@ -184,10 +184,12 @@ def _network(name: str, found: Sequence[_Candidate], reason: str) -> Network:
 
 def _without_doubles(networks: Sequence[Network]) -> list[Network]:
     """Drop a network whose ports all are on another one too, as with IPv4 and IPv6 side by side."""
-    ordered = sorted(networks, key=lambda network: (":" in network.name, network.name))
-    kept: list[tuple[frozenset[tuple[str, str]], Network]] = []
-    for network in ordered:
-        members = frozenset((port.node, port.interface) for port in network.ports)
-        if not any(members <= others for others, _ in kept):
-            kept.append((members, network))
-    return [network for _, network in kept]
+    kept: list[Network] = []
+    on: dict[tuple[str, str], set[int]] = {}  # port -> places in ``kept``
+    for network in sorted(networks, key=lambda network: (":" in network.name, network.name)):
+        ports = [(port.node, port.interface) for port in network.ports]
+        if not set.intersection(*(on.get(port, set()) for port in ports)):
+            for port in ports:
+                on.setdefault(port, set()).add(len(kept))
+            kept.append(network)
+    return kept

@@ -8,6 +8,9 @@ from fabricd.model.network import Network, NetworkPort
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
 
+#: Ports of a node that are looked at.
+MAX_PORTS = 64
+
 _BY_IP = frozenset({Transport.ETHERNET, Transport.SLINGSHOT})
 
 
@@ -26,9 +29,13 @@ def routed_networks(networks: Sequence[Network], a: Snapshot, b: Snapshot) -> It
     if any({ours, theirs} <= {port.node for port in network.ports} for network in by_ip):
         return
     ports = [(network, port) for network in by_ip for port in network.ports]
-    for near_net, near in (one for one in ports if one[1].node == ours):
-        for far_net, far in (one for one in ports if one[1].node == theirs):
-            if _leaves_by(a, far.address) == near.interface and _leaves_by(b, near.address) == far.interface:
+    near_ones = [one for one in ports if one[1].node == ours][:MAX_PORTS]
+    far_ones = [one for one in ports if one[1].node == theirs][:MAX_PORTS]
+    there = {port.address: _leaves_by(a, port.address) for _, port in far_ones}
+    back = {port.address: _leaves_by(b, port.address) for _, port in near_ones}
+    for near_net, near in near_ones:
+        for far_net, far in far_ones:
+            if there[far.address] == near.interface and back[near.address] == far.interface:
                 yield _routed(near_net, near, far_net, far)
 
 

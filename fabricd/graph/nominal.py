@@ -16,6 +16,8 @@ _NVLINK_BY_SM = ((100, 50e9), (87, 25e9), (86, 14.0625e9), (70, 25e9), (60, 20e9
 #: Intel server generations by the model number of family 6, newest first. Source: NCCL 2.30, graph/topo.h.
 _INTEL_INTERCONNECT = ((0xCF, 40e9), (0x8F, 22e9), (0x55, 10e9), (0x00, 6e9))
 
+_FASTER_THAN_ANYTHING = 1e18
+
 PCIE_LATENCY = 150e-9
 NVLINK_LATENCY = 350e-9
 C2C_LATENCY = 200e-9
@@ -35,6 +37,13 @@ NETWORK_LATENCY = {
     Transport.ETHERNET: 15e-6,
     Transport.INTERNET: 10e-3,
 }
+
+
+def known(bytes_per_second: float | None) -> float | None:
+    """Return a bandwidth that a device reports, ``None`` where what it reports cannot be one."""
+    if bytes_per_second is None or not 0 < bytes_per_second < _FASTER_THAN_ANYTHING:
+        return None
+    return float(bytes_per_second)
 
 
 def interconnect_bandwidth(cpu: Cpu) -> float | None:

@@ -5,14 +5,14 @@ marked assumed (the interconnect between NUMA nodes). Where the kernel does not 
 the device is linked to the machine as a whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fabricd.errors import InputError
 from fabricd.graph import nominal
 from fabricd.graph.graph import Conflict, Graph, LinkKind, Vertex, VertexKind
 from fabricd.graph.snapshot_nvlink import add_gpu_links
 from fabricd.graph.snapshot_pci import add_pci, attach
-from fabricd.model.device import InterfaceKind, NetInterface
+from fabricd.model.device import Hca, InterfaceKind, NetInterface
 from fabricd.model.observation import Evidence
 from fabricd.model.snapshot import Snapshot
 
@@ -118,6 +118,7 @@ def _add_interfaces(graph: Graph, snapshot: Snapshot, prefix: str, vertex_of: di
             node=prefix[:-1],
             numa=interface.numa_node,
             virtual=virtual,
+            gdr=False,  # an interface carries IP, which the kernel copies
             detail=interface.kind.value,
         )
         if name in graph:
@@ -132,23 +133,29 @@ def _add_interfaces(graph: Graph, snapshot: Snapshot, prefix: str, vertex_of: di
         _check_speed(graph, name, interface, by_name)
 
 
-def carriers_of(
-    interface: NetInterface, by_name: dict[str, NetInterface], *, depth: int = 0
-) -> Iterator[tuple[NetInterface, str]]:
+def carriers_of(interface: NetInterface, by_name: Mapping[str, NetInterface]) -> Iterator[tuple[NetInterface, str]]:
     """Yield the interfaces at the bottom of a stack (VLAN on bond on cards), each with how it is reached.
 
-    An interface that stands on no other is its own carrier. Bounded, as facts from elsewhere may form a ring.
+    An interface that stands on no other is its own carrier. Each is visited once: what others report may be a ring.
     """
-    lower = [by_name[name] for name in (interface.parent, *interface.members) if name and name in by_name]
-    if not lower or depth > 8:
-        yield interface, interface.driver or interface.kind.value
-        return
-    for below in lower:
-        for carrier, how in carriers_of(below, by_name, depth=depth + 1):
-            yield carrier, f"{interface.kind.value} on {below.name}" if carrier is below else how
+    seen = {interface.name}
+    waiting = [(interface, interface.driver or interface.kind.value)]
+    bottom = False
+    while waiting:
+        upper, how = waiting.pop(0)
+        names = [name for name in (upper.parent, *upper.members) if name in by_name]
+        if not names:
+            bottom = True
+            yield upper, how
+        for name in names:
+            if name not in seen:
+                seen.add(name)
+                waiting.append((by_name[name], f"{upper.kind.value} on {name}"))
+    if not bottom:
+        yield interface, "a ring of interfaces"
 
 
-def _check_speed(graph: Graph, name: str, interface: NetInterface, by_name: dict[str, NetInterface]) -> None:
+def _check_speed(graph: Graph, name: str, interface: NetInterface, by_name: Mapping[str, NetInterface]) -> None:
     """Report a stacked interface that claims more than what lies below it."""
     carriers = [carrier for carrier, _ in carriers_of(interface, by_name)]
     speeds = [carrier.speed_bytes_per_second for carrier in carriers]
@@ -173,6 +180,7 @@ def _add_hca_ports(graph: Graph, snapshot: Snapshot, prefix: str, vertex_of: dic
                     aliases=(hca.name.lower(),) if len(hca.ports) == 1 else (),
                     numa=hca.numa_node,
                     virtual=hca.kind == "soft-roce",
+                    gdr=_gpudirect(hca),
                     detail=hca.kind,
                 )
             )
@@ -182,13 +190,20 @@ def _add_hca_ports(graph: Graph, snapshot: Snapshot, prefix: str, vertex_of: dic
                 attach(graph, name, prefix, hca.numa_node, LinkKind.MEMORY, detail=hca.kind)
 
 
+def _gpudirect(hca: Hca) -> bool | None:
+    """Whether memory of GPUs can be registered with an HCA, one way or another; ``None`` is not known."""
+    ways = (hca.dmabuf, hca.peer_memory)
+    return True if True in ways else None if None in ways else False
+
+
 def _link_port(graph: Graph, port: str, card: str, speed: int | None, how: str) -> None:
+    bandwidth = nominal.known(speed)
     graph.connect(
         port,
         card,
         LinkKind.PORT,
-        bandwidth=float(speed) if speed else None,
+        bandwidth=bandwidth,
         latency=nominal.PORT_LATENCY,
-        evidence=Evidence.REPORTED if speed else Evidence.ASSUMED,
-        detail=how if speed else f"{how}, speed not known",
+        evidence=Evidence.REPORTED if bandwidth else Evidence.ASSUMED,
+        detail=how if bandwidth else f"{how}, speed not known",
     )

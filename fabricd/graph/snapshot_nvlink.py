@@ -70,8 +70,10 @@ def _bundles(gpu: Gpu, by_address: dict[str, Gpu], graph: Graph, prefix: str) ->
                 remote=remote,
                 active=len(active),
                 listed=len(links),
-                bandwidth=sum(link.speed_bytes_per_second or nominal.nvlink_bandwidth(link) for link in active),
-                reported=all(link.speed_bytes_per_second for link in active),
+                bandwidth=sum(
+                    nominal.known(link.speed_bytes_per_second) or nominal.nvlink_bandwidth(link) for link in active
+                ),
+                reported=all(nominal.known(link.speed_bytes_per_second) for link in active),
             )
 
 
@@ -116,7 +118,8 @@ def _connect(graph: Graph, name: str, far: str, bundle: _Bundle) -> None:
 
 
 def _add_c2c(graph: Graph, gpu: Gpu, prefix: str) -> None:
-    if not gpu.c2c_bytes_per_second:
+    bandwidth = nominal.known(gpu.c2c_bytes_per_second)
+    if bandwidth is None:
         return
     numa = f"{prefix}numa{gpu.numa_node}"
     name = f"{prefix}gpu{gpu.index}"
@@ -128,7 +131,7 @@ def _add_c2c(graph: Graph, gpu: Gpu, prefix: str) -> None:
         name,
         numa,
         LinkKind.C2C,
-        bandwidth=float(gpu.c2c_bytes_per_second),
+        bandwidth=bandwidth,
         latency=nominal.C2C_LATENCY,
         evidence=Evidence.REPORTED,
         detail=f"{gpu.c2c_links} C2C links" if gpu.c2c_links else "C2C",

@@ -1,10 +1,13 @@
 """The PCI part of a node's graph: host bridges, switches, GPUs and adapters, with their links as they are now."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
 
 from fabricd.errors import ParseError
 from fabricd.graph import nominal
 from fabricd.graph.graph import Conflict, Graph, LinkKind, Vertex, VertexKind
+from fabricd.graph.pci_switches import PciIds, is_one_crossbar
 from fabricd.model.device import Gpu, Hca, NetInterface, PciDevice, PcieLink
 from fabricd.model.observation import Evidence
 from fabricd.model.snapshot import Snapshot
@@ -27,9 +30,10 @@ def add_pci(graph: Graph, snapshot: Snapshot, prefix: str) -> dict[str, str]:
     """
     tree = _Tree(graph, snapshot, prefix)
     tree.add_host_bridges()
-    for members in tree.cards():
-        tree.add_card(members)
-    return tree.vertex_of
+    cards = tree.cards()
+    for card in cards:
+        tree.add_card(card)
+    return {address: card.name for card in cards for address in card.addresses}
 
 
 def pcie_figure(link: PcieLink, port: PcieLink, *, sleeps: bool = False) -> tuple[float | None, str]:
@@ -61,13 +65,22 @@ def pcie_figure(link: PcieLink, port: PcieLink, *, sleeps: bool = False) -> tupl
         return None, f"{text}, which PCIe does not have"
 
 
+@dataclass(slots=True)
+class _Card:
+    """A GPU, or a card with ports."""
+
+    name: str  #: of its vertex
+    device: PciDevice  #: its first physical function, whose link is the card's
+    addresses: list[str]  #: of all functions that something uses, virtual ones too
+    gpu: Gpu | None
+
+
 class _Tree:
     """Walks from every endpoint up to its host bridge."""
 
     def __init__(self, graph: Graph, snapshot: Snapshot, prefix: str) -> None:
         self.graph = graph
         self.prefix = prefix
-        self.vertex_of: dict[str, str] = {}
         self._pci: Mapping[str, PciDevice] = {device.address: device for device in snapshot.pci}
         self._gpus = {gpu.pci_address: gpu for gpu in snapshot.gpus}
         devices: tuple[Gpu | NetInterface | Hca, ...] = (*snapshot.gpus, *snapshot.interfaces, *snapshot.hcas)
@@ -98,47 +111,42 @@ class _Tree:
         self.graph.add(Vertex(name=name, kind=VertexKind.HOST_BRIDGE, node=self.prefix[:-1], numa=numa))
         attach(self.graph, name, self.prefix, numa, LinkKind.MEMORY)
 
-    def cards(self) -> Iterator[list[PciDevice]]:
-        """Yield the functions of each card. A virtual function belongs to its physical one's card."""
-        groups: dict[str, list[PciDevice]] = {}
+    def cards(self) -> list[_Card]:
+        """Return the cards, each with its functions. A virtual function belongs to its physical one's card."""
+        cards: dict[str, _Card] = {}
         for address in self._ends:
-            device = self._pci[address]
-            physical = device.physical_function if device.physical_function in self._pci else address
-            key = address if address in self._gpus else physical.rpartition(".")[0] or physical
-            groups.setdefault(key, []).append(self._pci[physical])
-            self.vertex_of[address] = key
-        for key, devices in groups.items():
-            members = list({device.address: device for device in devices}.values())
-            vertex = self.prefix + (f"gpu{self._gpus[key].index}" if key in self._gpus else members[0].address)
-            for address in [address for address, group in self.vertex_of.items() if group == key]:
-                self.vertex_of[address] = vertex
-            yield members
+            gpu = self._gpus.get(address)
+            physical = self._pci[address].physical_function
+            device = self._pci[physical if physical in self._pci and gpu is None else address]
+            key = address if gpu else device.address.rpartition(".")[0] or device.address
+            name = self.prefix + (f"gpu{gpu.index}" if gpu else device.address)
+            cards.setdefault(key, _Card(name, device, [], gpu)).addresses.append(address)
+        return list(cards.values())
 
-    def add_card(self, members: list[PciDevice]) -> None:
+    def add_card(self, card: _Card) -> None:
         """Add a card and all that lies between it and its host bridge."""
-        first = members[0]
-        gpu = self._gpus.get(first.address)
-        name = self.vertex_of.get(first.address) or self.prefix + first.address
-        addresses = [address for address, vertex in self.vertex_of.items() if vertex == name]
-        aliases = tuple(sorted({*addresses, *([gpu.uuid.lower()] if gpu and gpu.uuid else [])}))
+        uuid = [card.gpu.uuid] if card.gpu and card.gpu.uuid else []
         self.graph.add(
             Vertex(
-                name=name,
-                kind=VertexKind.GPU if gpu else VertexKind.ADAPTER,
+                name=card.name,
+                kind=VertexKind.GPU if card.gpu else VertexKind.ADAPTER,
                 node=self.prefix[:-1],
-                aliases=aliases,
-                numa=first.numa_node,
-                detail=gpu.name if gpu else first.driver,
+                aliases=tuple(alias.lower() for alias in (*card.addresses, *uuid)),
+                numa=card.device.numa_node,
+                detail=card.gpu.name if card.gpu else card.device.driver,
             )
         )
-        lower, vertex = first, name
-        for switch in self._switches_above(first):
+        lower, vertex = card.device, card.name
+        switches = self._switches_above(card.device)
+        for switch, above in zip_longest(switches, switches[1:]):
+            if above is not None and is_one_crossbar(_ids(above), _ids(switch)):
+                continue
             upper = self.prefix + switch.address
             kind = VertexKind.PCI_SWITCH
             self.graph.add(Vertex(name=upper, kind=kind, node=self.prefix[:-1], numa=switch.numa_node))
             self._link(vertex, upper, lower)
             lower, vertex = switch, upper
-        self._link(vertex, self.prefix + self._root(first), lower)
+        self._link(vertex, self.prefix + self._root(card.device), lower)
 
     def _link(self, below: str, above: str, device: PciDevice) -> None:
         """Link a device's upper side; once, as many endpoints share the way up."""
@@ -152,6 +160,8 @@ class _Tree:
             link = self._gpus[device.address].pcie
         bandwidth, text = pcie_figure(link, port.link if port else PcieLink(), sleeps=is_gpu)
         self._check_link(device, port)
+        if port and port.acs_redirects:
+            text += ", ACS sends what is for its neighbours up to the root"
         self.graph.connect(
             below,
             above,
@@ -195,6 +205,12 @@ class _Tree:
 
     def _conflict(self, local: str, problem: str, taken: str) -> None:
         self.graph.conflicts.append(Conflict(where=self.prefix + local, problem=problem, taken=taken))
+
+
+def _ids(device: PciDevice) -> PciIds:
+    return PciIds(
+        device.vendor_id or 0, device.device_id or 0, device.subsystem_vendor_id or 0, device.subsystem_device_id or 0
+    )
 
 
 def attach(graph: Graph, name: str, prefix: str, numa: int | None, link: LinkKind, *, detail: str = "") -> None:

@@ -48,7 +48,7 @@ def candidates_across(
         goal: where they end, on another node.
         measurements: what active probes found.
     """
-    search = {end.node_id: PathSearch(end.graph) for end in (start, goal)}
+    ways = (_Ways(start), _Ways(goal))
     rejected = list(_refused(found, start, goal))
     paths = []
     for pair in _pairs(found, start, goal):
@@ -57,11 +57,30 @@ def candidates_across(
             name = f"{pair.network.name}: {start.node}/{pair.near.interface} - {goal.node}/{pair.far.interface}"
             rejected.append(Rejected(name=name, reason=f"measured: {measured.reason or 'nothing arrives'}"))
             continue
-        near = search[start.node_id].best(start.vertex.name, f"{start.node}/{pair.near.interface}")
-        far = search[goal.node_id].best(f"{goal.node}/{pair.far.interface}", goal.vertex.name)
+        near, far = ways[0].to(pair.near), ways[1].back(pair.far)
         if near is not None and far is not None:
             paths.append(_path(start, goal, pair, measured, (near, far)))
     return paths, rejected
+
+
+class _Ways:
+    """The best ways between one end and the ports of its node, each searched once."""
+
+    def __init__(self, end: End) -> None:
+        self._end = end
+        self._search = PathSearch(end.graph)
+        self._known: dict[tuple[str, str], Hops | None] = {}
+
+    def to(self, port: NetworkPort) -> Hops | None:
+        return self._best(self._end.vertex.name, f"{self._end.node}/{port.interface}")
+
+    def back(self, port: NetworkPort) -> Hops | None:
+        return self._best(f"{self._end.node}/{port.interface}", self._end.vertex.name)
+
+    def _best(self, src: str, dst: str) -> Hops | None:
+        if (src, dst) not in self._known:
+            self._known[src, dst] = self._search.best(src, dst)
+        return self._known[src, dst]
 
 
 def _pairs(found: NetworkMap, start: End, goal: End) -> Iterator[_Pair]:

@@ -6,8 +6,9 @@ from fabricd.paths.describe import describe
 from fabricd.paths.rank import rank_key
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
 
-#: Of paths that are alike the first stands for all, so more are searched than shown.
-_SEARCHED = MAX_CANDIDATES
+#: Of paths that are alike the first stands for all, so more are searched than shown; but not in a graph so large
+#: that this takes seconds. The largest nodes have 500 vertices.
+_LARGE = 2000
 
 
 def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
@@ -16,7 +17,8 @@ def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
     The best path comes first, whatever kind it is. Then the best of each type of path has precedence over a second
     of a type, so that it can be seen what a way without relays, or without NVLink, would be.
     """
-    searches = [(PathSearch(graph), _SEARCHED), (PathSearch(graph, relays=False), 2)]
+    searched = MAX_CANDIDATES if len(graph) < _LARGE else count
+    searches = [(PathSearch(graph), searched), (PathSearch(graph, relays=False), 2)]
     if any(edge.link == LinkKind.NVLINK for edge in graph.edges()):
         searches.append((PathSearch(graph.without(LinkKind.NVLINK)), 2))
     hops = dict.fromkeys(hops for search, most in searches for hops in search.k_best(src, dst, most))

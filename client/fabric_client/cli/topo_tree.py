@@ -25,8 +25,7 @@ def tree_of(graph: Graph, snapshot: Snapshot | None, networks: NetworkMap) -> Tr
     for root in sorted(graph.of_kind(*_ROOTS), key=lambda vertex: vertex.kind is VertexKind.MACHINE):
         below = _below(graph, root.name, seen)
         if root.kind is VertexKind.NUMA or below:
-            branch = trunk.add(labels.root(root))
-            _grow(branch, graph, below, seen, labels)
+            _grow(trunk.add(labels.root(root)), graph, below, seen, labels)
     return trunk
 
 
@@ -37,10 +36,12 @@ def _below(graph: Graph, name: str, seen: set[str]) -> list[Hop]:
 
 
 def _grow(branch: Tree, graph: Graph, hops: list[Hop], seen: set[str], labels: "_Labels") -> None:
-    """Add devices and what is below them. Recursion is as deep as PCI, which has 256 buses."""
-    for hop in hops:
-        twig = branch.add(labels.device(graph[hop.dst], hop))
-        _grow(twig, graph, _below(graph, hop.dst, seen), seen, labels)
+    """Add devices and all that is below them. Without recursion: a file may nest as deep as it likes."""
+    waiting = [(branch, hop) for hop in reversed(hops)]
+    while waiting:
+        stem, hop = waiting.pop()
+        twig = stem.add(labels.device(graph[hop.dst], hop))
+        waiting += [(twig, below) for below in reversed(_below(graph, hop.dst, seen))]
 
 
 class _Labels:
