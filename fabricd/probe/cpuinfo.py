@@ -2,12 +2,15 @@
 
 import platform
 from collections.abc import Iterator
+from pathlib import Path
 
 from fabricd.model.identity import Cpu
 from fabricd.probe.base import ProbeContext
 from fabricd.probe.files import FieldReader
 
-#: 1024 logical CPUs take about 1.6 MB on x86.
+# The kernel interrupts a CPU to tell its clock, so the whole file is read only where sysfs does not count the CPUs:
+# what all CPUs have in common stands with the first. 1024 of them take about 1.6 MB on x86.
+_HEAD_BYTES = 16 * 1024
 _CPUINFO_BYTES = 16 * 1024 * 1024
 # Source: Arm MIDR_EL1, field Implementer.
 _ARM_IMPLEMENTERS = {
@@ -19,33 +22,31 @@ _ARM_IMPLEMENTERS = {
 
 def read_cpu(ctx: ProbeContext, read: FieldReader) -> Cpu:
     """Return what /proc/cpuinfo and the CPU folders of sysfs tell; unknown fields stay empty."""
-    text = read.text(ctx.roots.proc / "cpuinfo", _CPUINFO_BYTES) or ""
+    path, folders = ctx.roots.proc / "cpuinfo", ctx.roots.sys / "devices/system/cpu"
     first: dict[str, str] = {}
-    packages: set[str] = set()
-    logical = 0
-    for key, value in _pairs(text):
+    for key, value in _pairs(read.text(path, _HEAD_BYTES) or ""):
         first.setdefault(key, value)
-        if key == "processor" and value.isdigit():
-            logical += 1
-        elif key == "physical id":
-            packages.add(value)
-    architecture = _architecture(ctx, read, first)
+    online = read.cpu_list(folders / "online")
+    sockets, logical = len(_packages(folders, online, read)), len(online)
+    if not sockets or not logical:
+        pairs = list(_pairs(read.text(path, _CPUINFO_BYTES) or ""))
+        sockets = sockets or len({value for key, value in pairs if key == "physical id"})
+        logical = logical or sum(key == "processor" and value.isdecimal() for key, value in pairs)
     vendor, family, model = _maker(first)
     return Cpu(
         vendor=vendor,
         family=family,
         model=model,
         name=first.get("model name") or first.get("cpu") or first.get("Processor", ""),
-        architecture=architecture,
-        sockets=len(packages) or _packages(ctx, read) or None,
-        logical=_online(ctx, read) or logical or None,
+        architecture=_architecture(ctx, read, first),
+        sockets=sockets or None,
+        logical=logical or None,
     )
 
 
 def cpu_flags(ctx: ProbeContext, read: FieldReader) -> frozenset[str] | None:
     """Return the first CPU's flags on x86; None where cpuinfo has no such line."""
-    # Flags of the first CPU lie at the file's start.
-    for key, value in _pairs(read.text(ctx.roots.proc / "cpuinfo", 16 * 1024) or ""):
+    for key, value in _pairs(read.text(ctx.roots.proc / "cpuinfo", _HEAD_BYTES) or ""):
         if key == "flags":
             return frozenset(value.split())
     return None
@@ -90,16 +91,17 @@ def _architecture(ctx: ProbeContext, read: FieldReader, first: dict[str, str]) -
     return "x86_64" if "vendor_id" in first and "flags" in first else ""
 
 
-def _online(ctx: ProbeContext, read: FieldReader) -> int:
-    return len(read.cpu_list(ctx.roots.sys / "devices/system/cpu/online"))
-
-
-def _packages(ctx: ProbeContext, read: FieldReader) -> int:
-    cpus = ctx.roots.sys / "devices/system/cpu"
+def _packages(folders: Path, online: tuple[int, ...], read: FieldReader) -> set[int]:
+    """Return the numbers of the packages that hold the CPUs; reads the files of one CPU of each."""
     found: set[int] = set()
-    for index in read.cpu_list(cpus / "online"):
+    left = set(online)
+    while left:
+        cpu = min(left)
+        topology = folders / f"cpu{cpu}/topology"
         # -1 stands for "unknown" on some virtual machines.
-        package = read.integer(cpus / f"cpu{index}/topology/physical_package_id", missing=-1)
+        package = read.integer(topology / "physical_package_id", missing=-1)
         if package is not None:
             found.add(package)
-    return len(found)
+        siblings = read.cpu_list(topology / "package_cpus_list") or read.cpu_list(topology / "core_siblings_list")
+        left -= {cpu, *siblings}
+    return found

@@ -190,6 +190,16 @@ def test_sockets_of_arm_come_from_sysfs(tmp_path: Path) -> None:
     assert (cpu.sockets, cpu.logical) == (2, 4)
 
 
+def test_of_many_cpus_one_of_each_socket_is_read(tmp_path: Path) -> None:
+    """The kernel interrupts each CPU that cpuinfo tells of, so only its beginning is read."""
+    tree = Tree({"proc/cpuinfo": x86(sockets=1) * 500, "sys/devices/system/cpu/online": "0-1999\n"})
+    for cpu, package, siblings in ((0, "0", "0-999"), (1000, "36", "1000-1999")):
+        folder = f"sys/devices/system/cpu/cpu{cpu}/topology"
+        tree.update(folder, {"physical_package_id": package, "package_cpus_list": siblings})
+    cpu = identity(tmp_path, tree).cpu
+    assert (cpu.sockets, cpu.logical, cpu.model) == (2, 2000, 143)
+
+
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
