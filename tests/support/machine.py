@@ -16,6 +16,7 @@ GPUs are numbered in order of PCI address, as NVML does.
 """
 
 import functools
+import hashlib
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,6 +87,11 @@ class Machine:
             waiting += node.children
             found.append(node)
         return sorted((node for node in found if node.kind != "root"), key=lambda node: node.address)
+
+    @property
+    def serial(self) -> int:
+        """A byte that makes this machine's addresses and GUIDs its own."""
+        return hashlib.blake2b(self.name.encode(), digest_size=1).digest()[0]
 
     def of_kind(self, kind: str) -> list[PciNode]:
         """Functions of a kind, in order of address."""

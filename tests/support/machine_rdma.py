@@ -23,12 +23,12 @@ def add_adapters(tree: Tree, machine: Machine) -> None:
     for number, node in enumerate(machine.of_kind("nic")):
         name = node.words[1] if len(node.words) > 1 else "-"
         net = node.attributes.get("net", "")
-        mac = f"b8:3f:d2:{number >> 8:02x}:{number & 255:02x}:01"
+        mac = f"b8:3f:d2:{machine.serial:02x}:{number:02x}:01"
         if net:
             _add_interface(tree, node, net, index, mac)
             index += 1
         if name != "-":
-            _add_rdma(tree, node, name, number, net, mac)
+            _add_rdma(tree, node, name, (machine.serial, number), net, mac)
         for virtual in range(int(node.attributes.get("vfs", "0"))):
             _add_virtual_function(tree, node, virtual)
 
@@ -45,10 +45,10 @@ def _add_interface(tree: Tree, node: PciNode, net: str, index: int, mac: str) ->
     tree.net(net, index=index, device=device, mac=mac, **{name: f"{text}\n" for name, text in files.items()})
 
 
-def _add_rdma(tree: Tree, node: PciNode, name: str, number: int, net: str, mac: str) -> None:
-    model, device = node.model, f"sys/devices/{node.place}"
+def _add_rdma(tree: Tree, node: PciNode, name: str, serial: tuple[int, int], net: str, mac: str) -> None:
+    model, device, number = node.model, f"sys/devices/{node.place}", serial[1]
     folder = f"{device}/infiniband/{name}"
-    guid = f"{0xB83FD203_00000000 | (number + 1) << 4:016x}"
+    guid = f"b83fd20300{serial[0]:02x}{(number + 1) << 4:04x}"
     grouped = ":".join(guid[at : at + 4] for at in range(0, 16, 4))
     tree.link(f"sys/class/infiniband/{name}", folder)
     tree.link(f"{folder}/device", device)
