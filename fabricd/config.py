@@ -129,7 +129,7 @@ def load(
     values: dict[str, Any] = {}
     if file is None and environ.get(PREFIX + "CONFIG"):
         file = Path(environ[PREFIX + "CONFIG"])
-    if file is None and default_file.exists():
+    if file is None and _is_there(default_file):
         file = default_file
     if file is not None:
         values.update(_checked(_read_file(file, faults), str(file), faults))
@@ -159,6 +159,14 @@ def keep_unreloadable(running: Config, wanted: Config) -> Config:
     return replace(wanted, **{key: getattr(running, key) for key, rule in RULES.items() if not rule.reload})
 
 
+def _is_there(file: Path) -> bool:
+    """Whether there is a file, also one that this process may not see."""
+    try:
+        return file.exists()
+    except OSError:
+        return True  # reading it tells why not
+
+
 def _read_file(file: Path, faults: list[str]) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
@@ -175,11 +183,11 @@ def _read_file(file: Path, faults: list[str]) -> dict[str, Any]:
 
 
 def _read_environ(environ: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
-    """Return the settings in the environment, as TOML's values."""
+    """Return the settings in the environment, as TOML's values. An empty variable counts as not set."""
     found: dict[str, Any] = {}
     for variable, text in sorted(environ.items()):
         key = variable.removeprefix(PREFIX).lower()
-        if not variable.startswith(PREFIX) or variable in _CLIENT_VARIABLES:
+        if not variable.startswith(PREFIX) or variable in _CLIENT_VARIABLES or not text:
             continue
         if key not in RULES:
             near = settings.nearest(key, RULES, cutoff=_NEAR)

@@ -16,8 +16,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fabricd import __version__
+from fabricd.cluster.groups import GroupService
 from fabricd.cluster.nodes import NodeMap
 from fabricd.model.cluster import NodeState
+from fabricd.model.wire import GroupPhase
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS", "PATCH"})
 
@@ -104,6 +106,21 @@ class NodeCollector(Collector):
         for state in NodeState:
             peers.add_metric([state.value], sum(node.state is state for node in status.nodes[1:]))
         yield peers
+
+
+class GroupCollector(Collector):
+    """Figures of the groups, read with each scrape."""
+
+    def __init__(self, groups: GroupService) -> None:
+        self._groups = groups
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the number of groups by phase."""
+        phases = [group.state.phase for group in self._groups.all()]
+        groups = GaugeMetricFamily("fabricd_groups", "Groups by phase.", labels=["phase"])
+        for phase in GroupPhase:
+            groups.add_metric([phase.value], phases.count(phase))
+        yield groups
 
 
 def _gauge(name: str, told: str, value: float) -> Metric:

@@ -72,11 +72,10 @@ class Gate:
         if self._active - services.polls.open > limit:
             raise BusyError(f"{limit} requests are in work already", hint="ask again later, or raise max_requests")
         headers = scope["headers"]
-        lengths = [value for name, value in headers if name == b"content-length"]
-        if lengths and int(lengths[0]) > services.config.max_body_bytes:
-            raise PayloadTooLargeError(
-                f"a body of {int(lengths[0])} bytes", hint=f"at most {services.config.max_body_bytes} bytes"
-            )
+        length = next((value for name, value in headers if name == b"content-length"), b"0").lstrip(b"0")
+        longest = services.config.max_body_bytes
+        if len(length) > len(str(longest)) or int(length or b"0") > longest:
+            raise PayloadTooLargeError(f"a body of more than {longest} bytes")
         try:
             asker = identify(scope, services.token)
         except TokenError:

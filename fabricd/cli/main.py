@@ -73,8 +73,6 @@ def serve(
     ready_fd: Annotated[int | None, typer.Option(help="Open descriptor for the same line.", min=3)] = None,
 ) -> None:
     """Run the daemon until SIGTERM; SIGHUP reads the configuration again."""
-    from fabricd import daemon  # only this command pays for the web framework
-
     options: dict[str, Any] = {
         "host": host,
         "port": port,
@@ -90,6 +88,8 @@ def serve(
         return config.load(config_file, options=options)
 
     loaded = load()
+    from fabricd import daemon  # only this command pays for the web framework, and only when it can run
+
     launch = daemon.Launch(
         source=_source(root, replay, loaded.config.node_id, loaded.config.name),
         reload=load,

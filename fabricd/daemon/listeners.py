@@ -60,7 +60,9 @@ class UnixListener:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(
+                path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
         except OSError as error:
             raise _cannot(path, error) from error
         try:

@@ -27,7 +27,7 @@ from fabricd.daemon.probing import Prober, Source
 from fabricd.daemon.ready import Ready, announce, retract
 from fabricd.daemon.server import Server
 from fabricd.errors import FabricError
-from fabricd.metrics import NodeCollector
+from fabricd.metrics import GroupCollector, NodeCollector
 
 _log = logging.getLogger("fabricd.daemon")
 
@@ -72,6 +72,7 @@ class Daemon:
             config=config, nodes=self._nodes, polls=LongPolls(config.max_long_polls), token=loaded.token
         )
         self.services.metrics.watch(NodeCollector(self._nodes))
+        self.services.metrics.watch(GroupCollector(self.services.groups))
         self.services.metrics.watch_long_polls(lambda: self.services.polls.open)
         self._prober = Prober(launch.source, self._nodes, lambda: self.services.config.probe_interval_seconds)
         self._peers = Peers(self._nodes, count=lambda outcome: self.services.metrics.peer_polls.labels(outcome).inc())
@@ -79,12 +80,13 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reloading = asyncio.Lock()
+        self._failure: BaseException | None = None
 
     async def run(self) -> None:
         """Listen, serve and end.
 
         Raises:
-            UnavailableError: it cannot listen where it should.
+            UnavailableError: it cannot listen where it should, or cannot say that it does.
         """
         config = self.services.config
         retract(self._launch.ready_file)  # of a daemon that was killed
@@ -122,6 +124,8 @@ class Daemon:
             await asyncio.wait(tasks, timeout=0.2)
             await self._peers.close()
             _log.info("fabricd ends")
+        if self._failure is not None:
+            raise self._failure
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Start what runs beside the server; when it fails the daemon ends rather than live on without it."""
@@ -131,10 +135,10 @@ class Daemon:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if task.cancelled() or task.exception() is None:
-            return
-        _log.error("%s failed; the daemon ends", task.get_name(), exc_info=task.exception())
-        self._stop()
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("%s failed; the daemon ends", task.get_name())
+            self._failure = task.exception()
+            self._stop()
 
     def _handle_signals(self) -> None:
         """Have signals call the loop. The loop's own handlers would end with it, before the process does."""
@@ -185,6 +189,8 @@ class Daemon:
             except FabricError as error:
                 self.services.metrics.reloads.labels("failed").inc()
                 _log.error("the configuration stays as it is: %s", error)
+            except Exception:  # noqa: BLE001 - whatever it is, jobs rest on this daemon
+                _log.exception("the configuration stays as it is")
             else:
                 self._take(loaded)
                 self.services.metrics.reloads.labels("ok").inc()

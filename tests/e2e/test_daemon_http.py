@@ -138,11 +138,12 @@ def test_requests_of_foreign_web_pages_are_refused(running):
 def test_a_body_that_is_too_long_is_refused_before_and_while_it_comes(running):
     told = problem(httpx.post(running.url + "/v1/node", content=b"x" * (2 << 20), trust_env=False))
     assert (told.status, told.code) == (413, "too-large")
-    head = b"POST /v1/node HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999\r\n\r\n"
     port = int(running.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-        connection.sendall(head)
-        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+    for length in (b"1048577", b"9" * 19, b"9" * 5000):
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(b"POST /v1/node HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + length + b"\r\n\r\n")
+            assert connection.recv(100).startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
+    assert "unforeseen" not in running.log
 
 
 @pytest.mark.parametrize(
@@ -211,6 +212,7 @@ def test_metrics_have_bounded_labels(running):
     assert 'fabricd_http_requests_total{method="GET",route="/v1/nodes/{node}",status="404"}' in text
     assert 'fabricd_probe_outcome{outcome="ok",probe="host"} 1.0' in text
     assert 'fabricd_build_info{version="' in text
+    assert 'fabricd_groups{phase="running"} 0.0' in text
 
 
 def test_too_many_long_polls_are_told_to_come_again(tmp_path):

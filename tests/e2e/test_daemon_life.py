@@ -124,6 +124,12 @@ def test_starts_over_the_socket_of_one_that_was_killed(tmp_path):
             assert client.get("/v1/node").json()["node"]["node_id"] == "d"
 
 
+def test_a_ready_file_that_cannot_be_written_ends_it(tmp_path):
+    status, said = refused("serve", "--port", "0", "--socket", "", "--ready-file", str(tmp_path / "none/ready"))
+    assert status == 1
+    assert "cannot write the ready line" in said
+
+
 def test_port_in_use_is_told(tmp_path):
     with daemon(tmp_path) as running:
         port = running.url.rpartition(":")[2]

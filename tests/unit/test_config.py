@@ -68,6 +68,12 @@ def test_the_environment_names_the_file_and_the_default_is_taken_when_there(tmp_
     assert load(environ={}, default_file=file).file == file
 
 
+def test_an_empty_variable_is_none(tmp_path):
+    file = toml(tmp_path, 'port = 1111\nsocket = "/run/x.sock"')
+    config = read(file, {"FABRICD_PORT": "", "FABRICD_SOCKET": "", "FABRICD_CONFIG": ""}).config
+    assert (config.port, config.socket) == (1111, Path("/run/x.sock"))
+
+
 def test_every_fault_of_every_layer_at_once(tmp_path):
     file = toml(
         tmp_path,
