@@ -21,6 +21,8 @@ def read_bytes(path: Path, limit: int = SMALL_FILE_BYTES) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if limit <= SMALL_FILE_BYTES:
+            return os.read(descriptor, limit)  # the kernel hands out a file of this size at once
         parts: list[bytes] = []
         while limit > 0 and (part := os.read(descriptor, limit)):
             parts.append(part)

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from fabricd.smallfile import SMALL_FILE_BYTES, printable, read_bytes
@@ -25,6 +26,7 @@ _WHY = {
 }
 
 
+@lru_cache(maxsize=256)  # every device of a node has one of few lists
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """Return the CPUs of a list such as ``"0-3,8,10-11"``, ascending.
 
@@ -132,14 +134,18 @@ class FieldReader:
 
     def link_target(self, path: Path) -> str:
         """Return the last part of where a symbolic link points, e.g. a driver's name; "" when it is no link."""
+        return next(reversed(self.link_parts(path)), "")
+
+    def link_parts(self, path: Path) -> tuple[str, ...]:
+        """Return the parts of where a symbolic link points; empty when it is no link."""
         try:
-            return path.readlink().name
+            return path.readlink().parts
         except (FileNotFoundError, NotADirectoryError):
-            return ""
+            return ()
         except (OSError, ValueError) as error:
             if getattr(error, "errno", None) != errno.EINVAL:
                 self._note_error(path, error)
-            return ""
+            return ()
 
     def real_path(self, path: Path) -> Path | None:
         """Return a path with all symbolic links followed; None when it does not lead anywhere."""

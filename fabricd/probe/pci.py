@@ -70,12 +70,9 @@ class _Place:
 
 
 def _place(path: Path, read: FieldReader) -> _Place:
-    """Read the chain from the device's real path, /sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0."""
-    real = read.real_path(path)
-    if real is None:
-        return _Place()
+    """Read the chain from where the bus folder's link leads, ../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0."""
     bridges: list[str] = []
-    for part in list(reversed(real.parts))[1 : _MAX_DEPTH + 1]:
+    for part in list(reversed(read.link_parts(path)))[1 : _MAX_DEPTH + 1]:
         if _ROOT.match(part):
             return _Place(tuple(bridges), part)
         if PCI_ADDRESS.match(part):
