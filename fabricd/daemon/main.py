@@ -1,6 +1,7 @@
 """The daemon's life: listen, look at the machine, say ready, answer, reload, end."""
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -56,6 +57,7 @@ def run(loaded: Loaded, launch: Launch) -> None:
     try:
         asyncio.run(Daemon(loaded, launch).run())
     finally:
+        gc.freeze()  # the interpreter would look through every module for garbage once more, for half a second
         # A second signal, while the interpreter cleans up, must not turn a clean end into a killed process.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
