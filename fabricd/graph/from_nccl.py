@@ -6,7 +6,7 @@ nodes and PCI devices by number and address; those of a second host begin with `
 whose index is the only one of the file.
 """
 
-import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 from fabricd.errors import ParseError
@@ -44,6 +44,7 @@ class _Builder:
         #: Of the names of each host's vertices.
         self.prefix = {host: f"host{number}/" if number else "" for number, host in hosts}
         self._repeated_devs = topology.repeated_devs()
+        self._repeats: Counter[str] = Counter()  #: how often a port's name came again
         #: Vertices of each PCI device; several for a GPU in partitions.
         self.at: dict[tuple[int, int], list[str]] = {}
         #: By host: cards without a PCI address, and the NUMA nodes under which the file has such cards.
@@ -149,12 +150,10 @@ class _Builder:
 
     def _free_name(self, prefix: str, wanted: str) -> str:
         """Return a port's full name; a second port of one name gets a number."""
-        wanted = prefix + (wanted or "port")
-        name = next(
-            name
-            for name in itertools.chain([wanted], (f"{wanted}#{number}" for number in itertools.count(2)))
-            if name not in self.graph
-        )
+        name = wanted = prefix + (wanted or "port")
+        while name in self.graph:
+            self._repeats[wanted] += 1
+            name = f"{wanted}#{self._repeats[wanted] + 1}"
         if name != wanted:
             self.graph.conflicts.append(Conflict(where=wanted, problem="two ports of one index", taken=f"also {name}"))
         return name

@@ -57,7 +57,7 @@ def affinity(graph: Graph, ports: Sequence[str]) -> Affinity:
     gpus = [vertex.name for vertex in graph.of_kind(VertexKind.GPU)]
     wanted = set(ports)
     paths: dict[str, list[Path]] = {gpu: [] for gpu in gpus}
-    for src, dst, hops in PathSearch(graph, relays=False).all_best([*gpus, *ports]):
+    for src, dst, hops in PathSearch(graph, relays=False).all_best([*gpus, *ports], apart=wanted):
         if src in paths and dst in wanted:
             paths[src].append(describe(graph, src, dst, hops))
     place = {port: number for number, port in enumerate(ports)}

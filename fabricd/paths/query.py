@@ -137,10 +137,21 @@ def all_paths(graph: Graph, ends: Sequence[str]) -> Iterator[Path]:
     """Yield the best path of every ordered pair of different ends that has one, in no certain order.
 
     Pairs of two ports are left out: nothing is sent from one port of a node to another.
+
+    Raises:
+        InputError: too many ends for all pairs.
     """
     ports = {end for end in ends if graph[end].kind in (VertexKind.NIC, VertexKind.HCA_PORT)}
-    for src, dst, hops in PathSearch(graph).all_best(ends):
-        if not (src in ports and dst in ports):
+    for src, dst, hops in PathSearch(graph).all_best(ends, apart=ports):
+        yield describe(graph, src, dst, hops)
+
+
+def paths_from(graph: Graph, src: str, ends: Sequence[str]) -> Iterator[Path]:
+    """Yield the best path from one vertex to each other end that it reaches."""
+    search = PathSearch(graph)
+    for dst in ends:
+        hops = search.best(src, dst) if dst != src else None
+        if hops is not None:
             yield describe(graph, src, dst, hops)
 
 

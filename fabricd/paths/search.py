@@ -23,6 +23,9 @@ Hops = tuple[Hop, ...]
 #: Nobody reads more candidates of one pair, and each costs a search for every hop of the one before.
 MAX_CANDIDATES = 16
 
+#: For all pairs. The largest NVLink domains have 576 GPUs and as many ports.
+MAX_ENDS = 1536
+
 #: Width of a link whose bandwidth is not known: it cannot be called the bottleneck.
 UNKNOWN_WIDTH = float("inf")
 
@@ -92,11 +95,24 @@ class PathSearch:
             return [self._hops(self._turn(path)) for path in self._k_best(goal, start, k)]
         return [self._hops(path) for path in self._k_best(start, goal, k)]
 
-    def all_best(self, ends: Sequence[str]) -> Iterator[tuple[str, str, Hops]]:
-        """Yield the best path of every ordered pair of different ends that has one."""
-        numbers = sorted(self._number[name] for name in ends)
+    def all_best(self, ends: Sequence[str], apart: Set[str] = frozenset()) -> Iterator[tuple[str, str, Hops]]:
+        """Yield the best path of every ordered pair of different ends that has one.
+
+        Args:
+            ends: vertices.
+            apart: those of them whose paths to each other are not wanted.
+
+        Raises:
+            InputError: more than ``MAX_ENDS`` ends.
+        """
+        if len(ends) > MAX_ENDS:
+            raise InputError(f"{len(ends)} devices: too many for all pairs", hint="ask for the paths of one of them")
+        numbers = sorted({self._number[name] for name in ends})
+        not_wanted = {self._number[name] for name in apart}
         for start in numbers:
             goals = {goal for goal in numbers if goal > start or (self._back is None and goal != start)}
+            if start in not_wanted:
+                goals -= not_wanted
             for goal, path in self._best_to_each(start, goals):
                 yield self._name[start], self._name[goal], self._hops(path)
                 if self._back is not None:

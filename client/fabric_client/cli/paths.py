@@ -18,7 +18,7 @@ from fabricd.graph.snapshot import graph_of
 from fabricd.model.path import Path, PathAnswer, PathType, Rejected
 from fabricd.paths.explain_nccl import given_away
 from fabricd.paths.nccl.view import NcclView
-from fabricd.paths.query import all_paths, display_names, ends_of, find_paths, paths_in
+from fabricd.paths.query import all_paths, display_names, ends_of, find_paths, paths_from, paths_in
 from fabricd.units import format_bandwidth, format_latency
 
 
@@ -144,9 +144,9 @@ def _all(graph: Graph, ends: Sequence[str], start: str) -> PathAnswer:
     """Return the best path of each pair, or of each that begins at ``start``."""
     wanted = ends if not start or start in ends else [start, *ends]
     place = {end: number for number, end in enumerate(wanted)}
-    found = [path for path in all_paths(graph, wanted) if start in ("", path.src)]
-    found.sort(key=lambda path: (place[path.src], place[path.dst]))
-    return PathAnswer(src=start, dst="", paths=tuple(found))
+    found = paths_from(graph, start, wanted) if start else all_paths(graph, wanted)
+    in_order = sorted(found, key=lambda path: (place[path.src], place[path.dst]))
+    return PathAnswer(src=start, dst="", paths=tuple(in_order))
 
 
 def _find(graph: Graph, name: str) -> str:
