@@ -10,6 +10,8 @@ from typing import Any
 
 from fabricd.graph.nccl_xml_read import read
 from fabricd.graph.nccl_xml_types import NcclTopology
+from fabricd.paths.nccl.kinds import PathKind
+from fabricd.plan.nccl.graphs import Channel, Pattern, SearchGraph
 
 OWN = Path(__file__).parent.parent / "nccl" / "machines"
 
@@ -37,6 +39,25 @@ class Golden:
 
     def topology(self) -> NcclTopology:
         return read(self.text, source=str(self))
+
+    def graph(self, name: str) -> SearchGraph:
+        """Return a search result; ports are told by their index alone."""
+        found = self.answers["graphs"][name]
+        return SearchGraph(
+            pattern=Pattern[found["pattern"]],
+            channels=tuple(
+                Channel(ranks=tuple(one["intra"]), nets=tuple(one["net"]) if "net" in one else None)
+                for one in found["channels"]
+            ),
+            bandwidth_intra=found["bwIntra"],
+            bandwidth_inter=found["bwInter"],
+            type_intra=PathKind[found["typeIntra"]],
+            type_inter=PathKind[found["typeInter"]],
+            cross_nic=found["crossNic"],
+            same_channels=bool(found["sameChannels"]),
+            latency_inter=found["latencyInter"],
+            hops=found["nHops"],
+        )
 
 
 def own(nodes: str = "1") -> list[Golden]:
