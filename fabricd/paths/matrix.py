@@ -116,7 +116,10 @@ def _gpu_row(gpu: Gpu, cells: tuple[str, ...], cpuset: frozenset[int] | None) ->
 
 
 def _nvlinks(gpus: Sequence[Gpu]) -> dict[tuple[int, int], int]:
-    """Return the number of active NVLinks between GPUs, by their indices: straight ones, else those to switches."""
+    """Return the number of NVLinks between GPUs, by their indices: straight ones, else those to switches.
+
+    A link counts where both of its ends are active; a GPU in MIG mode has none.
+    """
     index_of = {gpu.pci_address: gpu.index for gpu in gpus if gpu.pci_address}
     straight: dict[tuple[int, int], int] = {}
     to_switches: dict[int, int] = {}
@@ -129,8 +132,9 @@ def _nvlinks(gpus: Sequence[Gpu]) -> dict[tuple[int, int], int]:
             elif link.remote_pci_address in index_of:
                 pair = (gpu.index, index_of[link.remote_pci_address])
                 straight[pair] = straight.get(pair, 0) + 1
+    both = {(a, b): min(count, straight.get((b, a), 0)) for (a, b), count in straight.items()}
     switched = {pair: min(to_switches[end] for end in pair) for pair in itertools.permutations(to_switches, 2)}
-    return switched | straight
+    return switched | both
 
 
 def _cell(a: Gpu | Hca, b: Gpu | Hca, nvlinks: Mapping[tuple[int, int], int], nodes: "_Nodes") -> str:
