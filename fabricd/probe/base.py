@@ -40,7 +40,8 @@ class ProbeContext:
         roots: where to read files.
         this_host: False when the roots describe another machine. Then a probe must ask neither this kernel nor
             this machine's libraries, only files and ``answers``.
-        answers: folder with recorded answers of sources that are no files (``netlink.json``), for a replay.
+        answers: folder with recorded answers of sources that are no files, for a replay; see
+            ``fabricd.probe.answers`` and the probes' ``RECORDED``.
     """
 
     roots: Roots = Roots()
@@ -62,7 +63,7 @@ class ProbeResult:
 
 
 class Probe(Protocol):
-    """One source of facts. Stateless: ``run`` may be called again at any time, but never twice at once."""
+    """One source of facts. ``run`` may be called again at any time, in any thread, but never twice at once."""
 
     @property
     def name(self) -> str:

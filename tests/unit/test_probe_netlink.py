@@ -241,6 +241,56 @@ def test_neither_netlink_nor_sysfs(tmp_path: Path) -> None:
         probe(tmp_path, Tree())
 
 
+# Source: kernel include/uapi/linux/if_link.h
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID = 1, 3, 5, 10, 18, 37
+_INFO_KIND, _INFO_DATA, _BOND_MODE, _VLAN_ID, _VXLAN_LINK = 1, 2, 1, 1, 3
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def decoded(attributes: bytes, *, hardware_type: int = 1) -> LinkFacts:
+    """Return what a message of the kernel's says, by way of pyroute2's decoder."""
+    body = struct.pack("=BxHiII", 0, hardware_type, 7, UP, 0) + attribute(_IFLA_IFNAME, b"dev0\0") + attributes
+    message = ifinfmsg(struct.pack("=IHHII", 16 + len(body), 16, 0, 1, 0) + body)
+    message.decode()
+    return link_facts(message)
+
+
+def number(kind: int, value: int, form: str = "=I") -> bytes:
+    return attribute(kind, struct.pack(form, value))
+
+
+def info(kind: str, data: bytes = b"") -> bytes:
+    return attribute(_IFLA_LINKINFO, attribute(_INFO_KIND, kind.encode() + b"\0") + attribute(_INFO_DATA, data))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        (info("bond", number(_BOND_MODE, 4, "=B")), {"kind": "bond", "bond_mode": "802.3ad"}),
+        (info("bond", number(_BOND_MODE, 9, "=B")), {"kind": "bond", "bond_mode": ""}),
+        (
+            info("vlan", number(_VLAN_ID, 7, "=H")) + number(_IFLA_LINK, 2) + number(_IFLA_MASTER, 8),
+            {"kind": "vlan", "vlan_id": 7, "lower": 2, "controller": 8},
+        ),
+        (info("vxlan", number(_VXLAN_LINK, 3)) + number(_IFLA_LINK, 0), {"kind": "vxlan", "lower": 3}),
+        # The link below is in another namespace, where the index means another link.
+        (number(_IFLA_LINK, 2) + number(_IFLA_LINK_NETNSID, 1) + info("macvlan"), {"kind": "macvlan", "lower": None}),
+        (number(_IFLA_LINK, 7), {"kind": "", "lower": None}),
+        (info("a-kind-of-the-future", number(1, 5)), {"kind": "a-kind-of-the-future", "vlan_id": None}),
+    ],
+)
+def test_kinds_as_the_kernel_tells_them(
+    attributes: bytes, expected: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What not every kernel can make: the message is written byte by byte, and decoded by pyroute2."""
+    link = decoded(attributes)
+    assert {name: getattr(link, name) for name in expected} == expected
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
     ("hardware_type", "address"),
     [
@@ -255,15 +305,8 @@ def test_link_addresses_of_any_length(
 ) -> None:
     """As the kernel sends them, through pyroute2's decoder; IPoIB's has 20 bytes, a tunnel's 4, a tun device's none."""
 
-    def attribute(kind: int, value: bytes) -> bytes:
-        return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
-
     raw = bytes.fromhex(address.replace(":", ""))
-    body = struct.pack("=BxHiII", 0, hardware_type, 7, UP, 0) + attribute(3, b"dev0\0")
-    body += attribute(1, raw) if raw else b""
-    message = ifinfmsg(struct.pack("=IHHII", 16 + len(body), 16, 0, 1, 0) + body)
-    message.decode()
-    link = link_facts(message)
+    link = decoded(attribute(_IFLA_ADDRESS, raw) if raw else b"", hardware_type=hardware_type)
     assert (link.name, link.mac, link.hardware_type, caplog.records) == ("dev0", address, hardware_type, [])
     tree = Tree()
     tree.net("dev0", index=7, device=mlx5(tree), mac=address)
