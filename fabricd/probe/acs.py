@@ -10,6 +10,7 @@ Source: PCI Express Base Specification, Access Control Services Extended Capabil
 
 import errno
 import os
+import secrets
 import struct
 import sys
 from collections.abc import Iterator
@@ -117,11 +118,15 @@ def collect(ctx: ProbeContext) -> LeftFacts:
 
 
 def leave(ctx: ProbeContext, path: Path) -> None:
-    """Write what this process may read into a file that everybody may read, whole or not at all."""
+    """Write what this process may read into a file that everybody may read, whole or not at all.
+
+    Safe in a folder that belongs to the unprivileged daemon: it follows no link that stands there.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_bytes(to_json(collect(ctx)))
-    fresh.chmod(0o644)
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "wb") as file:
+        os.fchmod(file.fileno(), 0o644)
+        file.write(to_json(collect(ctx)))
     fresh.replace(path)
 
 

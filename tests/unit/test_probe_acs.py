@@ -114,6 +114,17 @@ class TestLeftFacts:
         assert found[BRIDGE].acs is Outcome.DENIED
         assert noted in notes[0]
 
+    def test_no_link_is_followed(self, tmp_path: Path) -> None:
+        """A privileged reader writes where an unprivileged daemon may plant links."""
+        victim = tmp_path / "victim"
+        victim.write_text("precious")
+        left = tmp_path / "run" / LEFT_FACTS
+        left.parent.mkdir(parents=True)
+        left.symlink_to(victim)
+        leave(ProbeContext(roots=Roots.under(tmp_path)), left)
+        assert victim.read_text() == "precious"
+        assert not left.is_symlink()
+
     def test_own_reading_wins(self, tmp_path: Path) -> None:
         tree = machine(space((0x100, ACS, 0), control=FORWARDING), space(size=64))
         facts = LeftFacts(boot_id="boot-1", acs={BRIDGE: Acs(Outcome.OK, redirects=True)})
