@@ -3,7 +3,7 @@
 from fabric_client.environment import Identity
 from fabric_client.runner import Runner
 from fabricd.model.plan import GroupPlan, NetworkChoice
-from fabricd.units import format_bandwidth, format_latency
+from fabricd.units import format_bandwidth, format_latency, format_ranges
 
 _HOSTS_SHOWN = 8
 
@@ -31,7 +31,9 @@ def _plan_lines(plan: GroupPlan) -> list[str]:
     for part in plan.ranks:
         hosts.setdefault(part.host_index, []).append(part.rank)
     names = {part.host_index: part.node for part in plan.ranks}
-    shown = [f"{names[index]} has ranks {_ranges(ranks)}" for index, ranks in sorted(hosts.items())[:_HOSTS_SHOWN]]
+    shown = [
+        f"{names[index]} has ranks {format_ranges(ranks)}" for index, ranks in sorted(hosts.items())[:_HOSTS_SHOWN]
+    ]
     more = f", and {len(hosts) - _HOSTS_SHOWN} more" if len(hosts) > _HOSTS_SHOWN else ""
     lines = [f"hosts: {len(hosts)} ({'; '.join(shown)}{more})"]
     lines.extend(_network_line(network) for network in sorted(plan.networks, key=lambda network: not network.chosen))
@@ -49,16 +51,3 @@ def _network_line(network: NetworkChoice) -> str:
     virtual = ", virtual" if network.virtual else ""
     because = f": {network.reason}" if network.reason else ""
     return f"{mark} {network.network} ({network.transport}{virtual}; {figures}{age}){because}"
-
-
-def _ranges(ranks: list[int]) -> str:
-    """Return e.g. ``"0-3,8"``."""
-    parts: list[str] = []
-    ordered = sorted(ranks)
-    start = 0
-    for index in range(1, len(ordered) + 1):
-        if index == len(ordered) or ordered[index] != ordered[index - 1] + 1:
-            first, last = ordered[start], ordered[index - 1]
-            parts.append(str(first) if first == last else f"{first}-{last}")
-            start = index
-    return ",".join(parts)

@@ -33,7 +33,7 @@ T = TypeVar("T")
 #: How long one question is held open by the daemon; short enough that a silent network is noticed.
 _POLL_SECONDS = 10.0
 #: A daemon on this very host that never answered is not there; one elsewhere may still be starting.
-_LOCAL_FIRST_CONTACT_SECONDS = 5.0
+_LOCAL_FIRST_CONTACT_SECONDS = 3.0
 _RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS = 0.05, 1.0
 _GOODBYE_SECONDS = 2.0
 

@@ -71,5 +71,3 @@ class BenchOptions:
         while size <= last:
             yield size
             size *= self.factor
-
-

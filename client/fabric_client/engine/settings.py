@@ -14,12 +14,8 @@ from fabricd.model.plan import Setting
 ALLOWED = frozenset(
     {
         "MPIR_CVAR_CH4_NETMOD",
-        "MPIR_CVAR_CH4_UCX_MAX_VNI",
-        "MPIR_CVAR_NOLOCAL",
-        "MPIR_CVAR_ODD_EVEN_CLIQUES",
         "UCX_IB_GID_INDEX",
         "UCX_IB_PKEY",
-        "UCX_IB_ROCE_LOCAL_SUBNET",
         "UCX_IB_SL",
         "UCX_IB_TRAFFIC_CLASS",
         "UCX_MAX_EAGER_RAILS",
@@ -28,9 +24,6 @@ ALLOWED = frozenset(
         "UCX_RNDV_SCHEME",
         "UCX_RNDV_THRESH",
         "UCX_TCP_AF_PRIO",
-        "UCX_TCP_BRIDGE_ENABLE",
-        "UCX_TCP_RX_SEG_SIZE",
-        "UCX_TCP_TX_SEG_SIZE",
         "UCX_TLS",
     }
 )

@@ -1,0 +1,87 @@
+"""The contract of collectives, over real MPI ranks that met through a real daemon."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fabric_client.ops import ReduceOp
+from tests.contract.rank_collectives import NUMERIC, combined, data, differs
+from tests.support.daemon import daemon
+from tests.support.ranks import new_group, ranks
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with daemon(tmp_path_factory.mktemp("contract")) as running:
+        yield running.url
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_every_collective_type_operator_root_and_shape(tmp_path, url, size):
+    with ranks(tmp_path, size, ["-m", "tests.contract.rank_collectives"], new_group(url)) as job:
+        reports = [rank.json() for rank in job.wait(200)]
+    assert [report["wrong"] for report in reports] == [[]] * size
+    assert {report["cells"] for report in reports} == {reports[0]["cells"]}
+    assert reports[0]["cells"] > 8000
+
+
+def test_the_contract_itself_sees_a_wrong_result():
+    for dtype in NUMERIC:
+        arrays = [data(rank, (3, 5), dtype) for rank in range(3)]
+        assert (arrays[0] != arrays[1]).any()
+        op = ReduceOp.MAX if dtype in "?" else ReduceOp.SUM
+        expected, allowed = combined(arrays, op)
+        good = expected.astype(dtype)
+        assert differs(good, expected, allowed, (3, 5), dtype) == ""
+        bad = good.copy()
+        bad[1, 2] = not bad[1, 2] if dtype == "?" else bad[1, 2] + 1
+        assert differs(bad, expected, allowed, (3, 5), dtype) == "1 of 15 elements wrong"
+        assert "instead of" in differs(good[:2], expected, allowed, (3, 5), dtype)
+        assert "instead of" in differs(None, expected, allowed, (3, 5), dtype)
+    nan = np.full((3, 5), np.nan)
+    assert differs(nan, np.zeros((3, 5)), np.full((3, 5), 1e-9), (3, 5), "f8") == "15 of 15 elements wrong"
+
+
+def test_wrong_arguments_are_refused_before_anything_is_sent(tmp_path, url):
+    code = """
+import json, numpy as np
+from fabric_client import InputError, create_communicator
+
+comm = create_communicator()
+calls = {
+    "shape": lambda: comm.all_reduce(np.ones(3), out=np.ones(4)),
+    "dtype": lambda: comm.all_reduce(np.ones(3), out=np.ones(3, "f4")),
+    "order": lambda: comm.all_reduce(np.ones((2, 2)), out=np.ones((2, 4))[:, ::2]),
+    "list": lambda: comm.all_reduce([1, 2]),
+    "op": lambda: comm.all_reduce(np.ones(3), "add"),
+    "average": lambda: comm.all_reduce(np.ones(3, int), "average"),
+    "byte order": lambda: comm.all_reduce(np.ones(3, ">f8")),
+    "object": lambda: comm.broadcast(np.array([None])),
+    "axis": lambda: comm.reduce_scatter(np.ones(3)),
+    "blocks": lambda: comm.all_to_all(np.ones((5, 2))),
+    "root": lambda: comm.broadcast(np.ones(3), root=2),
+    "negative root": lambda: comm.reduce(np.ones(3), root=-1),
+    "self": lambda: comm.send(np.ones(3), comm.rank),
+    "dest": lambda: comm.send(np.ones(3), 7),
+    "tag": lambda: comm.recv(np.ones(3), 1 - comm.rank, tag=-1),
+    "frozen": lambda: comm.recv(np.broadcast_to(np.ones(1), (3,)), 1 - comm.rank),
+}
+said = {}
+for name, call in calls.items():
+    try:
+        call()
+    except InputError as error:
+        said[name] = str(error)
+assert comm.all_reduce(np.float64(1)) == comm.size  # the ranks are in step
+comm.close()
+print(json.dumps([sorted(calls), said]))
+"""
+    with ranks(tmp_path, 2, ["-c", code], new_group(url)) as job:
+        for rank in job.wait(30):
+            names, said = rank.json()
+            assert sorted(said) == names
+            assert json.dumps(said).isascii()
