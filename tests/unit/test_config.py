@@ -157,7 +157,8 @@ def test_beyond_loopback_needs_a_token(tmp_path):
     token = tmp_path / "token"
     token.write_text("secret\n")
     token.chmod(0o600)
-    assert "token_file" in faults(host="0.0.0.0")[0]
+    for host in ("0.0.0.0", "::", "192.0.2.2", "fd00::1"):
+        assert "token_file" in faults(host=host)[0]
     loaded = read(host="0.0.0.0", token_file=str(token))
     assert (loaded.token, loaded.config.beyond_loopback) == ("secret", True)
     assert "secret" not in repr(loaded)
