@@ -161,12 +161,12 @@ def interface_kind(link: LinkFacts, hardware: Hardware) -> InterfaceKind:
     """Return what an interface is: by the kind that the kernel gives software links, else by what is behind it."""
     if link.hardware_type == _ARPHRD_LOOPBACK:
         return InterfaceKind.LOOPBACK
-    if link.hardware_type == _ARPHRD_INFINIBAND:
-        return InterfaceKind.IPOIB
     if link.kind in _KINDS:
         return _KINDS[link.kind]
     if link.kind in _TUNNELS:
         return InterfaceKind.TUNNEL
+    if link.hardware_type == _ARPHRD_INFINIBAND:
+        return InterfaceKind.IPOIB
     if not hardware.present or _REPRESENTOR.match(link.port_name):
         return InterfaceKind.OTHER
     return InterfaceKind.VIRTUAL_FUNCTION if hardware.physical_function else InterfaceKind.PHYSICAL

@@ -154,6 +154,7 @@ def test_bond_bridge_vlan_and_who_is_below_whom(tmp_path: Path) -> None:
         (LinkFacts(index=1, name="lo", hardware_type=772), Hardware(), InterfaceKind.LOOPBACK),
         (LinkFacts(index=1, name="ib0", hardware_type=32), Hardware(present=True), InterfaceKind.IPOIB),
         (LinkFacts(index=1, name="ib0.8001", hardware_type=32, kind="ipoib"), Hardware(), InterfaceKind.IPOIB),
+        (LinkFacts(index=1, name="bond0", hardware_type=32, kind="bond"), Hardware(), InterfaceKind.BOND),
         (LinkFacts(index=1, name="e"), Hardware(present=True), InterfaceKind.PHYSICAL),
         (LinkFacts(index=1, name="e"), Hardware(present=True, physical_function="x"), InterfaceKind.VIRTUAL_FUNCTION),
         (LinkFacts(index=1, name="e", port_name="p0"), Hardware(present=True), InterfaceKind.PHYSICAL),
