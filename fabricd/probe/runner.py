@@ -91,6 +91,7 @@ class _Kept:
 
     report: ProbeReport
     facts: Mapping[str, Any]
+    begun: float  #: when the run began, monotonic: of two callers' answers, the later run's stays
 
 
 class Runner:
@@ -141,9 +142,10 @@ class Runner:
             job = jobs[probe.name] or self._start_after_earlier(probe)
             if job is None:
                 reason = "an earlier run passed its deadline and still hangs"
-                self._keep(ProbeReport(name=probe.name, outcome=Outcome.FAILED, reason=reason), {})
+                report = ProbeReport(name=probe.name, outcome=Outcome.FAILED, reason=reason)
+                self._keep(report, {}, time.monotonic())
             else:
-                self._keep(*job.wait())
+                self._keep(*job.wait(), job.begun)
         return self.snapshot()
 
     def snapshot(self) -> Snapshot:
@@ -184,13 +186,15 @@ class Runner:
             if job is not None:
                 return job
 
-    def _keep(self, report: ProbeReport, facts: Mapping[str, Any]) -> None:
+    def _keep(self, report: ProbeReport, facts: Mapping[str, Any], begun: float) -> None:
         with self._lock:
             earlier = self._kept.get(report.name)
+            if earlier is not None and earlier.begun > begun:
+                return
             if report.outcome is Outcome.FAILED and earlier is not None and earlier.facts:
                 reason = f"earlier facts, because the latest try failed: {report.reason}"[:_MAX_REASON]
                 report, facts = replace(report, outcome=Outcome.STALE, reason=reason), earlier.facts
-            self._kept[report.name] = _Kept(report, facts)
+            self._kept[report.name] = _Kept(report, facts, begun)
 
     def _identity(self, found: NodeIdentity | None) -> NodeIdentity:
         """Return who this node is; the id stays what it was first, whatever is plugged in or out later."""
