@@ -63,6 +63,9 @@ class Config:
     probe_interval_seconds: Annotated[
         float, Rule(settings.seconds(1, 3600), "time between two looks at this machine")
     ] = 30.0
+    gpu_events: Annotated[
+        str, Rule(settings.choice("off", "on"), "on: Xids and ECC errors are seen at once; keeps GPUs open", _FIXED)
+    ] = "off"
     measure_max_age_seconds: Annotated[
         float, Rule(settings.seconds(0, 86400), "age up to which a measurement between nodes serves for a plan")
     ] = 300.0

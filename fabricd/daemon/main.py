@@ -112,6 +112,8 @@ class Daemon:
         self._start(self._prober.run(), "probing")
         if self._launch.live:
             self._start(self._prober.follow_events(), "events")
+            if self.services.config.gpu_events == "on":
+                self._start(self._prober.follow_gpu_events(), "gpu events")
         self._start(self._announce(_url(tcp), unix), "ready")
         self._start(log_conflicts(self._nodes), "conflicts")
         self._peers.follow(self._peer_settings())

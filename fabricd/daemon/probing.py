@@ -6,7 +6,7 @@ looked at, and served, while a GPU library hangs.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -14,15 +14,20 @@ from fabricd.background import in_thread
 from fabricd.cluster.nodes import NodeMap
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
+from fabricd.probe.base import ProbeFailed
 from fabricd.probe.events import NetworkEvents
+from fabricd.probe.nvml_events import gpu_events
 
 _log = logging.getLogger("fabricd.probe")
 
 #: What an event of the kernel's network part makes old. They come settled, and twice a second at most.
 NETWORK_PROBES = frozenset({"netlink", "pci"})
+#: What an event of a GPU makes old.
+GPU_PROBES = frozenset({"nvml", "pci"})
 #: Probes that ask a library which may take many seconds, or for ever.
 SLOW_PROBES = frozenset({"nvml", "verbs"})
 _RETRY_SECONDS = 5.0
+_GPU_RETRY_SECONDS = 60.0
 # A look without the slow probes is served after so long; the GPUs of a healthy node are there by then.
 _FIRST_PATIENCE_SECONDS = 3.0
 
@@ -73,6 +78,23 @@ class Prober:
                 _log.warning("no events from the kernel", extra={"facts": {"error": error}})
             await asyncio.sleep(_RETRY_SECONDS)
             self.poke(NETWORK_PROBES.intersection(self._source.names))  # what happened meanwhile nobody told
+
+    async def follow_gpu_events(self, environment: Mapping[str, str] | None = None) -> None:
+        """Look again whenever NVML tells of an error or a change of a GPU, for ever.
+
+        Args:
+            environment: of the process in which NVML waits, by default this one's.
+        """
+        while True:
+            try:
+                async for event in gpu_events(environment):
+                    facts = {"gpu": event.gpu, "kind": event.kind, "data": event.data}
+                    _log.warning("GPU event", extra={"facts": facts})
+                    self.poke(GPU_PROBES)
+            except (ProbeFailed, OSError) as error:
+                _log.info("no GPU events", extra={"facts": {"error": error}})
+            await asyncio.sleep(_GPU_RETRY_SECONDS)
+            self.poke(GPU_PROBES)  # what happened meanwhile nobody told
 
     async def run(self) -> None:
         """Look, for ever."""

@@ -13,14 +13,14 @@ _PR_SET_PDEATHSIG = 1  # Source: linux/prctl.h
 
 def answer_with(read: Callable[[], Any]) -> None:
     """Call ``read`` once, write what it returns as a line of JSON to standard output, and end."""
-    _end_with_parent()
+    end_with_parent()
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)  # what a library prints must not garble the answer
         json.dump(read(), answer)
         answer.write("\n")
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Have the kernel end this process with its parent, even while it hangs in a driver."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(sys.argv[1]):  # it went before
