@@ -10,6 +10,7 @@ import socket
 import time
 from urllib.parse import urlsplit
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fabricd.api.auth import CALLER_STATE, Caller, identify
@@ -52,6 +53,8 @@ class Gate:
             await self._app(scope, body, answer)
         except FabricError as error:
             await self._refuse(error, scope, receive, answer)
+        except ClientDisconnect:
+            _log.debug("a client left in the middle of its request")  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - the last resort: whatever a handler did not foresee becomes a 500
             _log.exception("unforeseen error at %s %s", scope["method"], scope["path"])
             shown = FabricError(f"unforeseen error: {type(error).__name__}", hint="the daemon's log tells more")

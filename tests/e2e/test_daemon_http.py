@@ -165,6 +165,17 @@ def test_what_is_no_request_gets_a_problem_and_the_connection_ends(running, data
     assert running.get("/livez").status_code == 200
 
 
+def test_a_client_that_leaves_within_its_body_is_no_fault_of_the_daemon(running):
+    port = int(running.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        head = b"POST /v1/measure HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+        connection.sendall(head + b"{")
+        time.sleep(0.2)
+    count = 'fabricd_http_requests_total{method="POST",route="/v1/measure",status="0"} 1.0'
+    eventually(lambda: count in running.get("/metrics").text, told=[running])
+    assert "unforeseen" not in running.log
+
+
 def test_headers_without_end_are_refused(running):
     head, _, body = raw(running, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 40_000).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 431")
