@@ -51,7 +51,7 @@ class NvmlAnswer:
 
 @dataclass(slots=True)
 class NvmlProbe:
-    """GPUs through NVML.
+    """GPUs through NVML. Remembers what each told last, for the day that it is lost.
 
     Args:
         environment: of the process in which NVML runs, by default this one's. With ``LD_LIBRARY_PATH`` in it another

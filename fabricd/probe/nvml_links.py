@@ -44,11 +44,13 @@ def pci_address(info: Any) -> str:
     """Return an nvmlPciInfo_t's address in the kernel's form, ``"0000:17:00.0"``; "" for the mark of a hidden device.
 
     NVML writes eight digits of domain, the kernel at least four. A virtual machine that does not see a switch gets an
-    address of all ones.
+    address of all ones. Only the text form has the function, which is not 0 for a virtual function.
     """
     if info.bus > 0xFF or info.device > 0x1F or info.domain == 0xFFFFFFFF:
         return ""
-    return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
+    text = info.busId.decode("ascii", "replace") if isinstance(info.busId, bytes) else info.busId
+    function = text.rpartition(".")[2]
+    return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.{function if function in tuple('01234567') else 0}"
 
 
 def read_links(reader: Reader) -> dict[str, Any]:

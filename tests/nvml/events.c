@@ -38,24 +38,28 @@ API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long lon
     return SUCCESS;
 }
 
-/* Answers SUCCESS with the next event whose time has come, TIMEOUT when it lies beyond the wait. */
+static void sleep_until(double age) {
+    double seconds = age - scenario_age();
+    struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    if (seconds > 0) nanosleep(&pause, NULL);
+}
+
+/* Answers SUCCESS with the next event whose time comes within the wait and for which its GPU is registered. */
 API nvmlReturn_t nvmlEventSetWait_v2(struct event_set *set, struct event_data *out, unsigned milliseconds) {
     ENTER(NULL);
-    char key[24];
-    double begun = scenario_age(), due, wait;
+    double end = scenario_age() + milliseconds / 1e3, due;
     unsigned gpu;
+    char key[24];
     for (;; set->next++) {
         snprintf(key, sizeof key, "event%u", set->next);
         const char *line = scenario_get("", key);
-        int known = line && sscanf(line, "%lf %u %llu %llu", &due, &gpu, &out->type, &out->data) == 4;
-        wait = known && due < begun + milliseconds / 1e3 ? due - begun : milliseconds / 1e3;
-        if (!known || due >= begun + milliseconds / 1e3 || (gpu < MAX_GPUS && set->types[gpu] & out->type)) {
-            struct timespec pause = {(time_t)wait, (long)((wait - (double)(time_t)wait) * 1e9)};
-            if (wait > 0) nanosleep(&pause, NULL);
-            if (!known || due >= begun + milliseconds / 1e3) return TIMEOUT;
-            break;
+        if (!line || sscanf(line, "%lf %u %llu %llu", &due, &gpu, &out->type, &out->data) != 4 || due > end) {
+            sleep_until(end);
+            return TIMEOUT;
         }
+        if (gpu < MAX_GPUS && set->types[gpu] & out->type) break;
     }
+    sleep_until(due);
     set->next++;
     out->device = device_whole(gpu);
     out->gpu_instance = out->compute_instance = 0xffffffff;

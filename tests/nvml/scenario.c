@@ -191,8 +191,10 @@ nvmlReturn_t answer_pci(nvmlDevice_t device, const char *key, nvmlPciInfo_t *out
     nvmlReturn_t result = value_of(device, key, &value);
     if (result != SUCCESS) return result;
     memset(out, 0, sizeof *out);
-    if (sscanf(value, "%x:%x:%x", &out->domain, &out->bus, &out->device) != 3) return UNKNOWN;
-    snprintf(out->bus_id, sizeof out->bus_id, "%08X:%02X:%02X.0", out->domain, out->bus & 0xff, out->device & 0xff);
+    unsigned function = 0;
+    if (sscanf(value, "%x:%x:%x.%u", &out->domain, &out->bus, &out->device, &function) < 3) return UNKNOWN;
+    snprintf(out->bus_id, sizeof out->bus_id, "%08X:%02X:%02X.%u", out->domain, out->bus & 0xff, out->device & 0xff,
+             function & 7);
     snprintf(out->bus_id_legacy, sizeof out->bus_id_legacy, "%04X:%02X:%02X.0", out->domain & 0xffff, out->bus & 0xff,
              out->device & 0xff);
     return SUCCESS;

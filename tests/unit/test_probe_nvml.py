@@ -153,6 +153,14 @@ def test_c2c_counts_active_links_only(ask: Ask, answers: Scenario) -> None:
     assert (gpu.c2c_links, gpu.c2c_bytes_per_second) == (2, 2 * 44_712_000_000)
 
 
+def test_addresses_are_in_the_kernels_form(ask: Ask, answers: Scenario) -> None:
+    for said, kernel in {"12:3d:1": "0012:3d:01.0", "10000:1:0": "10000:01:00.0", "0:3d:0.4": "0000:3d:00.4"}.items():
+        answers["gpu0.link0.remote_pci"] = said
+        assert ask(answers)[0].links[0].remote_pci_address == kernel
+    answers["gpu0.link0.remote_pci"] = "ffffffff:ff:1f"
+    assert ask(answers)[0].links[0].remote_pci_address == ""
+
+
 def test_imex_channels_are_those_of_the_device_folder(box: Machine, tmp_path: Path, answers: Scenario) -> None:
     tree = machine_files.render(box)
     tree.update("dev/nvidia-caps-imex-channels", {"channel2": "", "channel0": "", "other": ""})
@@ -404,11 +412,11 @@ def test_calls_are_counted_and_few(tmp_path: Path) -> None:
 
 def test_scenario_of_every_machine_names_only_known_keys() -> None:
     """A key that is spelt wrong would answer NOT_SUPPORTED without a word."""
-    sources = "".join(path.read_text() for path in Path("tests/nvml").glob("*.c"))
-    assert sources
-    for key in machine_nvml.scenario(load("gb200-nvl72-host0")):
-        word = key.rpartition(".")[2].rstrip("0123456789")
-        assert word in sources, key
+    sources = "".join(path.read_text() for path in (Path(__file__).parents[1] / "nvml").glob("*.c"))
+    for name in ("gb200-nvl72-host0", "mig-a100", "dgx1-v100"):
+        for key in machine_nvml.scenario(load(name)):
+            word = key.rpartition(".")[2].rstrip("0123456789")
+            assert word in sources or key.startswith("gpu0.fault."), key
 
 
 def _children() -> list[str]:
