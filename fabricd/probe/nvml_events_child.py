@@ -4,6 +4,7 @@ It is apart from the one that reads facts, because waiting means to keep the lib
 open, so that none can be reset and no MIG mode be changed while it runs.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -62,16 +63,15 @@ def _must(library: Library, function: str, *arguments: Any) -> Any:
 
 
 def _register(library: Library, events: Any) -> dict[int, int]:
-    """Register for each GPU what it supports; return the GPUs' numbers by handle."""
+    """Register for each GPU what it supports; return the GPUs' numbers by handle. A lost GPU has no more to tell."""
     index_of = {}
     for index in range(min(_must(library, "nvmlDeviceGetCount"), _MAX_GPUS)):
-        handle = library.call("nvmlDeviceGetHandleByIndex", index)
-        if isinstance(handle, Refusal):
-            continue
-        supported = library.call("nvmlDeviceGetSupportedEventTypes", handle)
-        types = _WANTED if isinstance(supported, Refusal) else supported & _WANTED
-        if types and not isinstance(library.call("nvmlDeviceRegisterEvents", handle, types, events), Refusal):
-            index_of[_address(handle)] = index
+        with contextlib.suppress(GpuLostError, _RefusedError):
+            handle = _must(library, "nvmlDeviceGetHandleByIndex", index)
+            types = _must(library, "nvmlDeviceGetSupportedEventTypes", handle) & _WANTED
+            if types:
+                _must(library, "nvmlDeviceRegisterEvents", handle, types, events)
+                index_of[_address(handle)] = index
     return index_of
 
 

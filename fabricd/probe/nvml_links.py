@@ -65,8 +65,8 @@ def read_links(reader: Reader) -> dict[str, Any]:
             version = reader.ask("links.version", "nvmlDeviceGetNvLinkVersion", index, link=index)
         generation = _GENERATIONS.get(version or 0)
         link: dict[str, Any] = {"index": index, "active": bool(state), "version": generation, "errors": errors[index]}
-        link.update(_speed(reader, index, generation, values.get((_SPEED, index))))
-        if state:
+        if state:  # of a link that is down, drivers report no far end and no speed, or zero
+            link.update(_speed(reader, index, generation, values.get((_SPEED, index))))
             link.update(_remote(reader, index))
             link["remote_link"] = values.get((_REMOTE_LINK, index))
         links.append(link)

@@ -46,6 +46,11 @@ def test_events_come_with_gpu_kind_and_number(answers: Scenario, tmp_path: Path)
     assert collect(path, 2) == [GpuEvent(gpu=1, kind="xid", data=79), GpuEvent(gpu=0, kind="ecc-uncorrected")]
 
 
+def test_a_lost_gpu_does_not_silence_the_others(answers: Scenario, tmp_path: Path) -> None:
+    answers |= {"gpu0.fault": "GPU_IS_LOST", "event0": f"0.1 0 {XID} 1", "event1": f"0.2 1 {XID} 31"}
+    assert collect(write_scenario(answers, tmp_path / "s.txt"), 1) == [GpuEvent(gpu=1, kind="xid", data=31)]
+
+
 def test_storm_costs_ten_events_a_second(answers: Scenario, tmp_path: Path) -> None:
     answers |= {f"event{number}": f"0.0 0 {XID} {number}" for number in range(50)}
     begun = time.monotonic()
