@@ -25,7 +25,7 @@ from fabricd.probe.registry import PROBES
 from fabricd.probe.runner import take_snapshot
 from tests.support import machine_files
 from tests.support.machine import load
-from tests.support.machine_run import LiveNvml, nvml_probe
+from tests.support.machine_run import FAST, LiveNvml, nvml_probe
 
 
 def seconds(function: Callable[[], object], repeat: int) -> tuple[float, float]:
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     machine = load(options.machine)
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as name:
+    with tempfile.TemporaryDirectory(dir=FAST) as name:
         folder = Path(name)
         root = machine_files.render(machine).write(folder / "root")
         context = ProbeContext(roots=Roots.under(root), this_host=False)

@@ -19,7 +19,7 @@ _PACKET_ERRORS = {
 _COUNTERS = ("replay", "recovery", "crc_flit", "crc_data")  # nvmlNvLinkErrorCounter_t
 
 # NVML's version is an enumeration, not the generation: an A100 says 5, which is NVLink 3.1.
-# Source: nvmlNvlinkVersion_t in NVIDIA's NVML API reference; hwloc issue 658.
+# Source: nvmlNvlinkVersion_t in NVIDIA's NVML API reference; open-mpi/hwloc#658.
 _GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 # Nominal bytes/s of one link in each direction where the driver does not report it: eight pairs of 20 Gb/s, then
 # 25 Gb/s, then four of 50 Gb/s, two of 100 Gb/s, two of 200 Gb/s. Source: NVIDIA's architecture white papers for

@@ -3,29 +3,13 @@
 ``pytest tests/machines --update-golden`` writes the golden files anew.
 """
 
-import functools
-import os
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from fabricd.model.snapshot import Snapshot
 from fabricd.paths.matrix import format_matrix, topology_matrix
 from tests.support import machine
-from tests.support.excerpt import excerpt
-from tests.support.machine_run import snapshot_of
-
-#: Thousands of small files: in memory they are written thirty times faster than on some disks.
-FAST = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-@functools.cache
-def probed(name: str) -> tuple[Snapshot, str]:
-    """Return a machine's snapshot and the excerpt from it."""
-    with tempfile.TemporaryDirectory(prefix="fabricd-machine-", dir=FAST) as folder:
-        snapshot, root = snapshot_of(machine.load(name), Path(folder))
-        return snapshot, excerpt(snapshot, root=str(root))
+from tests.support.machine_run import probed
 
 
 def compare(actual: str, golden: Path, request: pytest.FixtureRequest) -> None:

@@ -7,8 +7,8 @@ import pytest
 from fabricd.model.path import PathType, Transport
 from fabricd.paths.matrix import topology_matrix
 from fabricd.paths.query import find_paths
-from tests.machines.test_machines import probed
 from tests.support import machine
+from tests.support.machine_run import probed
 
 SEVERAL = [name for name in machine.names() if len(machine.load(name).of_kind("gpu")) > 1]
 #: Without those whose NUMA nodes the kernel does not name: there the matrix says SYS, as NVIDIA's tool does, while

@@ -8,8 +8,8 @@ import pytest
 
 from fabricd.paths.matrix import TopologyMatrix, format_matrix, topology_matrix
 from fabricd.probe.files import parse_cpu_list
-from tests.machines.test_machines import probed
 from tests.support import machine, topo_text
+from tests.support.machine_run import probed
 
 PUBLISHED = [(name, entry) for name in machine.names() for entry in machine.load(name).facts.get("published", [])]
 

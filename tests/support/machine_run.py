@@ -1,5 +1,8 @@
 """Takes a snapshot of a rendered machine: files from the tree, GPUs from the real binding on the simulated library."""
 
+import functools
+import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +13,13 @@ from fabricd.probe.nvml import NvmlProbe
 from fabricd.probe.registry import PROBES
 from fabricd.probe.runner import take_snapshot
 from tests.support import machine_files, machine_nvml
-from tests.support.machine import Machine
+from tests.support.excerpt import excerpt
+from tests.support.machine import Machine, load
 from tests.support.machine_answers import write_answers
 from tests.support.nvml_library import environment
+
+#: Thousands of small files: in memory they are written thirty times faster than on some disks.
+FAST = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @dataclass
@@ -49,3 +56,11 @@ def snapshot_of(machine: Machine, folder: Path, *, probes: Sequence[Probe] | Non
     chosen = [live if probe.name == "nvml" else probe for probe in (PROBES if probes is None else probes)]
     context = ProbeContext(roots=Roots.under(root), this_host=False, answers=answers)
     return take_snapshot(context, probes=chosen), root
+
+
+@functools.cache
+def probed(name: str) -> tuple[Snapshot, str]:
+    """Return the snapshot of a machine of the suite, and the excerpt from it; taken once for all tests."""
+    with tempfile.TemporaryDirectory(prefix="fabricd-machine-", dir=FAST) as folder:
+        snapshot, root = snapshot_of(load(name), Path(folder))
+        return snapshot, excerpt(snapshot, root=str(root))
