@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo.daemons import program, running_daemon
+from demo.daemons import Daemon, program
 from demo.namespaces import why_not
 from demo.trap import SIZES, run_and_show
 from fabricd.errors import FabricError, UnavailableError
@@ -45,7 +45,8 @@ def one_host(console: Console, folder: Path) -> None:
     console.rule("this machine", align="left")
     arguments = ["--port", "0", "--socket", str(socket)]
     console.print(f"[bold]$ {shlex.join(['fabricd', 'serve', *arguments])}[/bold] &", highlight=False)
-    with running_daemon("demo", folder, arguments) as daemon:
+    with Daemon("demo", folder, arguments) as daemon:
+        daemon.wait_ready()
         env = {"FABRICD_URL": f"unix:{socket}", "FABRICD_SOCKET": str(socket)}
         console.print(f"a daemon listens on {daemon.url} and on its Unix socket", highlight=False)
         show(console, ["fabricctl", "topo"], env)

@@ -1,32 +1,26 @@
-"""Start the daemon and wait until it says where it listens."""
+"""Start daemons, and wait until they are ready and know one another."""
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
+from demo.hosts import Host
+from fabric_client.connection import Connection
+from fabric_client.locate import find_daemon
 from fabricd.errors import UnavailableError
+from fabricd.locations import SOCKET_NAME, SYSTEM_DIRECTORY
+from fabricd.model.cluster import ClusterStatus, NodeState
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 
 #: Starts a program with its output going into a file: here, or on a host.
 Start = Callable[[Sequence[str], IO[str]], subprocess.Popen[str]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Daemon:
-    """A running daemon."""
-
-    url: str
-    socket: str  #: path of its Unix socket
-    node_id: str
-    process: subprocess.Popen[str]
 
 
 def program(name: str) -> str:
@@ -41,43 +35,77 @@ def start_here(command: Sequence[str], output: IO[str]) -> subprocess.Popen[str]
     )
 
 
-@contextmanager
-def running_daemon(name: str, folder: Path, arguments: Sequence[str], *, start: Start = start_here) -> Iterator[Daemon]:
-    """Run ``fabricd serve`` for the time of the block.
+class Daemon:
+    """``fabricd serve`` as a program of its own. As a context manager it ends with the block.
 
-    Args:
-        name: for its files in ``folder``: NAME.ready, NAME.log.
-        folder: takes them.
-        arguments: after ``serve``.
-        start: starts it, here or on a host.
+    Attributes:
+        url: where it listens, once it is ready.
+    """
+
+    def __init__(self, name: str, folder: Path, arguments: Sequence[str], *, start: Start = start_here) -> None:
+        """Start it; ``wait_ready`` waits for it, so that several can start at once.
+
+        Args:
+            name: for its files in ``folder``: NAME.ready, NAME.log.
+            folder: takes them.
+            arguments: after ``serve``.
+            start: starts it, here or on a host.
+        """
+        self.name = name
+        self.url = ""
+        self._ready = folder / f"{name}.ready"
+        self._log = folder / f"{name}.log"
+        with self._log.open("w") as output:
+            command = [program("fabricd"), "serve", *arguments, "--ready-file", str(self._ready)]
+            self._process = start(command, output)
+
+    def wait_ready(self) -> None:
+        """Wait until it has looked at its machine and answers.
+
+        Raises:
+            UnavailableError: it ended or did not get ready in time; carries the end of its log.
+        """
+        deadline = time.monotonic() + _START_SECONDS
+        while self._process.poll() is None and time.monotonic() < deadline:
+            text = self._ready.read_text() if self._ready.exists() else ""
+            if text.endswith("\n"):
+                self.url = json.loads(text)["url"]
+                return
+            time.sleep(0.02)
+        status = self._process.poll()
+        what = "did not get ready" if status is None else f"ended with status {status}"
+        raise UnavailableError(f"daemon {self.name} {what}: {self._log.read_text()[-2000:].strip()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def wait_for_peers(host: Host, count: int) -> None:
+    """Wait until a host's daemon knows ``count`` nodes, itself included, and their latest answer is good.
 
     Raises:
-        UnavailableError: it ended or did not get ready in time; carries the end of its log.
+        UnavailableError: it did not come to that; says what each node's state is.
     """
-    ready, log = folder / f"{name}.ready", folder / f"{name}.log"
-    with log.open("w") as output:
-        process = start([program("fabricd"), "serve", *arguments, "--ready-file", str(ready)], output)
-    try:
-        said = _await_ready(name, process, ready, log)
-        yield Daemon(url=said["url"], socket=said["socket"], node_id=said["node_id"], process=process)
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    address = find_daemon(f"unix:{SYSTEM_DIRECTORY / SOCKET_NAME}")
 
+    def ask() -> ClusterStatus:
+        with closing(Connection(address)) as connection:
+            return connection.get("/v1/cluster", ClusterStatus)
 
-def _await_ready(name: str, process: subprocess.Popen[str], ready: Path, log: Path) -> Mapping[str, str]:
     deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        text = ready.read_text() if ready.exists() else ""
-        if text.endswith("\n"):
-            said: Mapping[str, str] = json.loads(text)
-            return said
-        if process.poll() is not None:
-            break
-        time.sleep(0.02)
-    what = "did not get ready" if process.poll() is None else f"ended with status {process.returncode}"
-    raise UnavailableError(f"daemon {name} {what}: {log.read_text()[-2000:].strip()}")
+    while True:
+        nodes = host.namespaces.inside(ask).nodes
+        if sum(node.state == NodeState.OK for node in nodes) == count:
+            return
+        if time.monotonic() > deadline:
+            states = "; ".join(f"{node.name or node.url}: {node.state} {node.reason}" for node in nodes)
+            raise UnavailableError(f"the daemon of {host.name} does not know {count} good nodes: {states}")
+        time.sleep(0.05)

@@ -20,7 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
-from demo.daemons import running_daemon
+from demo.daemons import Daemon, wait_for_peers
 from demo.draw import Draw, draw
 from demo.hosts import Host, make_hosts
 from demo.job import Job, start_plain
@@ -55,11 +55,16 @@ def planned_job(drawn: Draw, hosts: Sequence[Host], folder: Path) -> Iterator[Jo
     urls = [f"http://{host.link(drawn.control).address}:{PORT}" for host in hosts]
     files = {name: _secret_file(folder / name) for name in ("token", "secret")}
     with ExitStack() as stack:
+        daemons = []
         for host, url in zip(hosts, urls, strict=True):
             peers = [word for peer in urls if peer != url for word in ("--peer", peer)]
             names = ["--host", "0.0.0.0", "--port", str(PORT), "--node-id", host.name]  # noqa: S104 - on a made host
             arguments = [*names, "--token-file", files["token"], *peers]
-            stack.enter_context(running_daemon(host.name, folder, arguments, start=_starter(host)))
+            daemons.append(stack.enter_context(Daemon(host.name, folder, arguments, start=_starter(host))))
+        for daemon in daemons:
+            daemon.wait_ready()
+        for host in hosts:
+            wait_for_peers(host, len(hosts))
         with Job(PLAN, hosts) as job:
             for rank in range(len(hosts)):
                 env = {"RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "FABRICD_URL": urls[0]}
