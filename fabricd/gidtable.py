@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from fabricd.smallfile import printable, read_bytes
 
@@ -12,7 +12,8 @@ _NO_GID = ":".join(["0000"] * 8)
 _MAX_INDEX = 65_535
 
 
-class GidEntry(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GidEntry:
     """A valid entry."""
 
     index: int
@@ -39,7 +40,8 @@ def read_gids(port: Path) -> Iterator[GidEntry]:
         gid = _text(port / "gids" / str(index))
         if index <= _MAX_INDEX and _GID.match(gid) and gid != _NO_GID:
             told = _text(port / "gid_attrs/types" / str(index))
-            yield GidEntry(index, gid, _type(told, infiniband), _text(port / "gid_attrs/ndevs" / str(index)))
+            interface = _text(port / "gid_attrs/ndevs" / str(index))
+            yield GidEntry(index=index, gid=gid, type=_type(told, infiniband), interface=interface)
 
 
 def _type(told: str, infiniband: bool) -> str:
