@@ -33,6 +33,7 @@ class Member:
     watch: int | None = None  #: its open stream
     watched: bool = False  #: it has had a stream
     asking: int = 0  #: requests that it holds open
+    vanished: bool = False  #: it closed its request before the answer, and has not come back
     due: float | None = None  #: when it counts as lost; None while it shows life, and after it left
     left: bool = False
 

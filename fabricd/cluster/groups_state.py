@@ -85,7 +85,7 @@ class GroupState:
             case ev.Leave():
                 return self._leave(self.member(event.rank), now)
             case ev.Planned():
-                return self._planned(event.plan, now)
+                return self._planned(event.plan)
             case ev.Abort() | ev.Supersede() | ev.PlanFailed():
                 return self._fail(failure_of(event), now)
             case ev.Tick():
@@ -146,7 +146,13 @@ class GroupState:
         self.members[event.rank] = newcomer
         self._claims[event.claim] = event.rank
         self._gone.pop(event.rank, None)
-        if len(self.members) < self.size:
+        return self._complete()
+
+    def _complete(self) -> list[ev.Instruction]:
+        """Ask for the plan when all are there. Who has just gone away may be dead: first it comes back, or another."""
+        if self.phase is not GroupPhase.FORMING or len(self.members) < self.size:
+            return []
+        if any(member.vanished for member in self.members.values()):
             return []
         self.phase = GroupPhase.PLANNING
         return [ev.MakePlan()]
@@ -180,22 +186,20 @@ class GroupState:
         if member is None or self.over:
             return []
         member.asking = max(0, member.asking + (1 if event.open else -1))
+        member.vanished = event.vanished and not member.asking
         if member.asking or member.watch is not None or member.left:
             member.due = None
         elif self.phase is GroupPhase.RUNNING:
             member.due = now + (RECONNECT_SECONDS if member.watched else FIRST_WATCH_SECONDS)
         else:
             member.due = now + (RECONNECT_SECONDS if event.vanished else ASK_AGAIN_SECONDS)
-        return []
+        return self._complete()
 
-    def _planned(self, plan: GroupPlan, now: float) -> list[ev.Instruction]:
+    def _planned(self, plan: GroupPlan) -> list[ev.Instruction]:
         if self.phase is not GroupPhase.PLANNING:
             return []
         self.plan, self.phase = plan, GroupPhase.RUNNING
         self._strip()
-        for member in self.members.values():
-            if member.due is not None:
-                member.due = now + FIRST_WATCH_SECONDS
         return [ev.Save(), ev.AnswerJoins()]
 
     def _contribute(self, event: ev.Contribute) -> list[ev.Instruction]:

@@ -127,6 +127,25 @@ class TestForming:
         state.handle(join(1, claim="next attempt"), 10.0)
         assert state.status().present == (0, 1)
 
+    def test_no_plan_is_made_with_a_member_that_has_just_gone_away(self):
+        state = group(2)
+        state.handle(join(1, size=2), 0.0)
+        state.handle(ev.Ask(rank=1, open=True), 0.0)
+        state.handle(ev.Ask(rank=1, open=False, vanished=True), 5.0)
+        assert state.handle(join(0, size=2), 5.1) == []
+        state.handle(ev.Ask(rank=0, open=True), 5.1)
+        state.handle(ev.Tick(), 5.0 + RECONNECT_SECONDS)
+        assert kinds(state.handle(join(1, size=2, claim="next attempt"), 7.0)) == ["MakePlan"]
+
+    def test_the_plan_is_made_when_a_member_that_went_away_is_back(self):
+        state = group(2)
+        state.handle(join(1, size=2), 0.0)
+        state.handle(ev.Ask(rank=1, open=True), 0.0)
+        state.handle(ev.Ask(rank=1, open=False, vanished=True), 5.0)
+        state.handle(join(0, size=2), 5.1)
+        assert state.handle(join(1, size=2), 5.2) == []
+        assert kinds(state.handle(ev.Ask(rank=1, open=True), 5.2)) == ["MakePlan"]
+
     def test_a_member_that_was_told_to_ask_again_has_time_for_that(self):
         state = group()
         for rank in (0, 1):
@@ -241,7 +260,9 @@ class TestRunning:
     def test_a_member_that_never_opens_its_watch_is_lost_after_a_while(self):
         state = group(1)
         state.handle(join(0, size=1), 0.0)
+        state.handle(ev.Ask(rank=0, open=True), 0.0)
         state.handle(ev.Planned(plan=PLAN), 1.0)
+        state.handle(ev.Ask(rank=0, open=False), 1.0)
         assert state.handle(ev.Tick(), 1.0 + FIRST_WATCH_SECONDS - 0.1) == []
         assert told(state.handle(ev.Tick(), 1.0 + FIRST_WATCH_SECONDS)) == [("lost", (0,))]
 

@@ -1,0 +1,157 @@
+"""The service around the groups' state machines: what it holds on to, and what it lets go."""
+
+import asyncio
+import gc
+
+import pytest
+
+from fabricd.cluster import groups_state
+from fabricd.cluster.groups import GroupService
+from fabricd.cluster.groups_access import Credentials
+from fabricd.cluster.groups_limits import Limits
+from fabricd.cluster.groups_live import Group
+from fabricd.cluster.groups_record import GroupStore
+from fabricd.cluster.groups_stream import WatchStream
+from fabricd.errors import BusyError, FabricError, GroupError, GroupGoneError, GroupTimeoutError
+from fabricd.model.wire import FenceRequest, JoinRequest
+from fabricd.plan.group import plan_group
+from tests.support.group_client import one_host
+
+
+class OneHost:
+    """Plans without measuring."""
+
+    async def plan(self, engine, views):
+        return plan_group(engine, views, {})
+
+
+class Failing:
+    async def plan(self, engine, views):
+        raise ZeroDivisionError
+
+
+def shown(rank: int) -> Credentials:
+    return Credentials(uid=7, claim=f"claim-of-rank-{rank:04d}", incarnation=0, caller="uid 7")
+
+
+def request(rank: int, size: int, **fields) -> JoinRequest:
+    return JoinRequest(world_size=size, claim=f"claim-of-rank-{rank:04d}", view=one_host(rank), **fields)
+
+
+async def joined(service: GroupService, size: int, name: str = "g") -> list[bytes]:
+    tickets = [await service.join(name, rank, request(rank, size), shown(rank), cost=100) for rank in range(size)]
+    return [await service.answer(ticket, 5.0) for ticket in tickets]
+
+
+def living(kind: type) -> int:
+    gc.collect()
+    return sum(type(thing) is kind for thing in gc.get_objects())
+
+
+def test_nothing_is_held_of_groups_that_are_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(groups_state, "ENDED_SECONDS", 0.0)
+    before = living(Group), living(WatchStream)
+
+    async def scenario():
+        service = GroupService(OneHost(), store=GroupStore(tmp_path))
+        service.start()
+        for number in range(5):
+            name = f"g{number}"
+            await joined(service, 3, name)
+            with service.watch(name, 0, shown(0)) as stream:
+                for rank in range(3):
+                    service.fence(name, 0, FenceRequest(rank=rank, keys={"a": "b"}), shown(rank), cost=10)
+                assert (await stream.next())[0].kind == "hello"
+                for rank in range(3):
+                    service.leave(name, rank, shown(rank))
+        await asyncio.sleep(0.6)
+        assert service.all() == []
+        return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+    assert asyncio.run(scenario()) == []  # not even the ticking
+    assert (living(Group), living(WatchStream)) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_of_the_planner_reaches_the_ranks(caplog):
+    async def scenario():
+        service = GroupService(Failing())
+        with pytest.raises(GroupError, match="unforeseen error while planning: ZeroDivisionError"):
+            await joined(service, 2)
+        service.stop()
+
+    asyncio.run(scenario())
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_time_goes_on_for_the_others_when_one_group_is_broken(caplog):
+    async def scenario():
+        service = GroupService(OneHost())
+        broken = await service.join("broken", 0, request(0, 2), shown(0), cost=1)
+        broken.group.state.deadline = None  # cannot be compared
+        ticket = await service.join("fine", 0, request(0, 2, timeout_seconds=0.3), shown(0), cost=1)
+        with pytest.raises(GroupTimeoutError):
+            await service.answer(ticket, 5.0)
+        service.stop()
+
+    asyncio.run(scenario())
+    assert "broken" in caplog.text
+
+
+def test_limits_refuse_and_harm_nobody():
+    async def scenario():
+        service = GroupService(
+            OneHost(), limits=Limits(groups=2, groups_of_caller=2, total_bytes=1000, group_bytes=600)
+        )
+        await joined(service, 1, "one")
+        await service.join("two", 0, request(0, 2), shown(0), cost=500)
+        with pytest.raises(BusyError, match="2 living groups"):
+            await service.join("three", 0, request(0, 1), shown(0), cost=1)
+        with pytest.raises(GroupError, match="at most 600 bytes"):
+            await service.join("two", 1, request(1, 2), shown(1), cost=101)
+        with pytest.raises(BusyError, match="1000 bytes"):
+            await service.join("two", 1, request(1, 2), shown(1), cost=501)
+        ticket = await service.join("two", 1, request(1, 2), shown(1), cost=1)
+        assert await service.answer(ticket, 5.0)
+        service.stop()
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_for_less_than_there_is_gets_nothing():
+    async def scenario():
+        service = GroupService(OneHost())
+        await joined(service, 1)
+        for other in (Credentials(uid=8, claim="claim-of-rank-0000"), Credentials(secret="s" * 20, uid=7)):
+            with pytest.raises(GroupGoneError):
+                service.status("g", other)
+        with pytest.raises(FabricError, match="without a secret"):
+            service.status("g", Credentials(claim="claim-of-rank-0000"))
+        assert service.status("g", Credentials(uid=7)).size == 1
+        service.stop()
+
+    asyncio.run(scenario())
+
+
+def test_changes_that_can_wait_are_saved_together(tmp_path):
+    saves = []
+
+    class Counting(GroupStore):
+        def save(self, record):
+            saves.append(record)
+            super().save(record)
+
+    async def scenario():
+        service = GroupService(OneHost(), store=Counting(tmp_path))
+        await joined(service, 50)
+        saves.clear()
+        for rank in range(40):
+            service.leave("g", rank, shown(rank))
+        await asyncio.sleep(0.2)
+        assert len(saves) == 1
+        assert sum(member.left for member in saves[0].members) == 40
+        service.leave("g", 40, shown(40))
+        service.stop()  # saves what has not been
+
+    asyncio.run(scenario())
+    assert sum(member.left for member in GroupStore(tmp_path).load()[0].members) == 41
