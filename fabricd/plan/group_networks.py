@@ -72,8 +72,7 @@ def find_candidates(hosts: Hosts, views: Mapping[int, LocalView]) -> Candidates:
         else:
             rejected.append(Rejected(name=network.name, reason=candidate))
     if not networks:
-        routed = _routed(places)
-        networks += [routed] if routed else []
+        networks += _routed(places)
     return Candidates(networks=tuple(networks), rejected=tuple(rejected))
 
 
@@ -96,7 +95,6 @@ def _candidate(network: Network, places: Sequence[Place], views: Mapping[int, Lo
             return f"at {place.name}: " + "; ".join(f"{name}: {fault}" for name, fault in faults.items())
         usable.append(tuple(sorted(fine, key=_port_order)))
     first = [ports[0] for ports in usable]
-    speeds = [port.speed_bytes_per_second for port in first]
     return Candidate(
         name=network.name,
         transport=network.transport,
@@ -104,9 +102,14 @@ def _candidate(network: Network, places: Sequence[Place], views: Mapping[int, Lo
         virtual=any(port.virtual for port in first),
         role=network.role,
         reason=network.reason,
-        speed_bytes_per_second=min((one for one in speeds if one), default=None) if all(speeds) else None,
+        speed_bytes_per_second=_slowest(first),
         software=rdma and any(port.virtual for port in first),
     )
+
+
+def _slowest(ports: Iterable[NetworkPort]) -> int | None:
+    speeds = [port.speed_bytes_per_second or 0 for port in ports]
+    return min(speeds) or None
 
 
 def _port_order(port: NetworkPort) -> tuple[bool, int, str]:
@@ -134,11 +137,12 @@ def first_address(interface: NetInterface, family: int) -> str:
     return next((one.address for one in interface.addresses if one.family == family), "")
 
 
-def _routed(places: Sequence[Place]) -> Candidate | None:
-    """Return one interface of each place such that the routes lead from each to each other, if there is such a choice.
+def _routed(places: Sequence[Place]) -> list[Candidate]:
+    """Return choices of one interface at each place such that the routes lead from each to each other.
 
-    That is how fabrics are built whose hosts have a network of their own each, up to the first switch.
+    Fabrics are built so whose hosts have a network of their own each, up to the first switch.
     """
+    found: dict[tuple[NetworkPort, ...], Candidate] = {}
     for start in places[0].facts.interfaces:
         if not _leads_out(places[0], start):
             continue
@@ -147,16 +151,21 @@ def _routed(places: Sequence[Place]) -> Candidate | None:
             back = _interface_towards(place, ports[0].address)
             ports += [_port(place, back)] if back else []
         if len(ports) == len(places) and _all_lead(places, ports):
-            subnets = sorted({_subnet(place, port) for place, port in zip(places, ports, strict=True)})
-            return Candidate(
-                name="routed:" + "+".join(subnets[:3]) + ("+..." if len(subnets) > 3 else ""),
-                transport=Transport.ETHERNET,
-                ports=tuple((port,) for port in ports),
-                virtual=any(port.virtual for port in ports),
-                role="data",
-                reason=f"no subnet joins all hosts, but routes lead from each to each: {_list(subnets)}",
-            )
-    return None
+            found[tuple(ports)] = _routed_candidate(places, ports)
+    return list(found.values())
+
+
+def _routed_candidate(places: Sequence[Place], ports: Sequence[NetworkPort]) -> Candidate:
+    subnets = sorted({_subnet(place, port) for place, port in zip(places, ports, strict=True)})
+    return Candidate(
+        name="routed:" + "+".join(subnets[:3]) + ("+..." if len(subnets) > 3 else ""),
+        transport=Transport.ETHERNET,
+        ports=tuple((port,) for port in ports),
+        virtual=any(port.virtual for port in ports),
+        role="data",
+        reason=f"no subnet joins all hosts, but routes lead from each to each: {_list(subnets)}",
+        speed_bytes_per_second=_slowest(ports),
+    )
 
 
 def _port(place: Place, interface: NetInterface) -> NetworkPort:
