@@ -22,7 +22,11 @@ _GPU_CLASSES = ("0x03", "0x12")  #: display, and accelerator as AMD's
 
 
 def graph_from_nccl(topology: NcclTopology) -> Graph:
-    """Return the graph of a topology file; ``Graph.conflicts`` holds what contradicts itself in it."""
+    """Return the graph of a topology file; ``Graph.conflicts`` holds what contradicts itself in it.
+
+    Raises:
+        InputError: more NUMA nodes on a host than any machine has.
+    """
     builder = _Builder(topology)
     for cpu in topology.cpus:
         builder.add_cpu(cpu)

@@ -1,11 +1,13 @@
 """The links of a topology file that do not follow its nesting: NVLink, C2C, between switches, between NUMA nodes."""
 
 import string
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fabricd.errors import InputError
 from fabricd.graph import nominal
-from fabricd.graph.graph import Conflict, Graph, LinkKind, Vertex, VertexKind
+from fabricd.graph.graph import MAX_NUMA_NODES, Conflict, Graph, LinkKind, Vertex, VertexKind
 from fabricd.graph.nccl_xml_types import NcclCpu, NcclGpu, NcclNvLink, NcclPci, NcclTopology
 from fabricd.model.identity import Cpu
 from fabricd.model.observation import Evidence
@@ -158,8 +160,15 @@ def _links(count: int) -> str:
 
 
 def add_interconnect(places: Places, topology: NcclTopology) -> None:
-    """Join the NUMA nodes of each host, all to all, at what is nominal for the processor that sends."""
+    """Join the NUMA nodes of each host, all to all, at what is nominal for the processor that sends.
+
+    Raises:
+        InputError: more NUMA nodes on a host than any machine has.
+    """
     nodes = {places.numa(cpu): cpu for cpu in topology.cpus}
+    most = max(Counter(cpu.host_hash for cpu in nodes.values()).values(), default=0)
+    if most > MAX_NUMA_NODES:
+        raise InputError(f"{most} NUMA nodes on one host, more than any machine has ({MAX_NUMA_NODES})")
     for src, cpu in nodes.items():
         facts = Cpu(vendor=cpu.vendor, family=cpu.familyid, model=cpu.modelid, architecture=cpu.arch)
         bandwidth = nominal.interconnect_bandwidth(facts)

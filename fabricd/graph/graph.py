@@ -13,6 +13,9 @@ from fabricd.errors import InputError, UnknownNameError
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop
 
+#: NUMA nodes of a host are joined all to all, so their number is bounded; the largest machines known have 64.
+MAX_NUMA_NODES = 128
+
 
 class VertexKind(StrEnum):
     """What a vertex stands for."""

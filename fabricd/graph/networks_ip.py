@@ -45,13 +45,13 @@ def ip_networks(nodes: Mapping[str, Snapshot]) -> tuple[list[Network], list[Reje
     rejected: list[Rejected] = []
     subnets: dict[str, list[_Candidate]] = {}
     for node_id, snapshot in nodes.items():
-        by_name = {interface.name: interface for interface in snapshot.interfaces}
+        facts = _Facts(snapshot)
         for interface in snapshot.interfaces:
-            reason = unusable(interface, by_name) or _no_address(interface)
+            reason = unusable(interface, facts.by_name) or _no_address(interface)
             if reason:
                 rejected.append(Rejected(name=f"{node_id}/{interface.name}", reason=reason))
                 continue
-            for candidate in _candidates(node_id, snapshot, interface, by_name):
+            for candidate in _candidates(node_id, interface, facts):
                 subnets.setdefault(candidate.subnet, []).append(candidate)
     networks = [network for subnet, found in subnets.items() for network in _split(subnet, found)]
     return _without_doubles(networks), rejected
@@ -90,15 +90,24 @@ def _subnet(address: IpAddress) -> str:
     return "" if useless else str(parsed.network)
 
 
-def _candidates(
-    node_id: str, snapshot: Snapshot, interface: NetInterface, by_name: dict[str, NetInterface]
-) -> Iterator[_Candidate]:
-    carriers = [carrier for carrier, _ in carriers_of(interface, by_name)]
+class _Facts:
+    """Of one node, what is asked of each of its interfaces."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.by_name = {interface.name: interface for interface in snapshot.interfaces}
+        cards = (interface for interface in snapshot.interfaces if interface.pci_address)
+        self.fastest = max((interface.speed_bytes_per_second or 0 for interface in cards), default=0)
+        #: VLAN that a switch says it puts an interface's untagged frames into.
+        self.vlan = {neighbor.interface: neighbor.vlan_id for neighbor in snapshot.lldp if neighbor.vlan_id}
+
+
+def _candidates(node_id: str, interface: NetInterface, facts: _Facts) -> Iterator[_Candidate]:
+    carriers = [carrier for carrier, _ in carriers_of(interface, facts.by_name)]
     virtual = all(carrier.kind in VIRTUAL_KINDS for carrier in carriers)
     # A virtual interface's speed is a constant of its driver and says nothing.
     told = [carrier.speed_bytes_per_second for carrier in carriers if carrier.kind not in VIRTUAL_KINDS]
     speed = sum(one for one in told if one and one > 0) or None
-    role, reason = _role(snapshot, interface, speed)
+    role, reason = _role(interface, speed, facts.fastest)
     for address in interface.addresses:
         if subnet := _subnet(address):
             yield _Candidate(
@@ -106,7 +115,7 @@ def _candidates(
                 interface=interface,
                 subnet=subnet,
                 address=address.address,
-                vlan=_vlan(snapshot, interface),
+                vlan=interface.vlan_id or facts.vlan.get(interface.name),
                 virtual=virtual,
                 speed=speed,
                 role=role,
@@ -114,13 +123,7 @@ def _candidates(
             )
 
 
-def _vlan(snapshot: Snapshot, interface: NetInterface) -> int | None:
-    """The VLAN that frames bear, or that the switch says it puts untagged ones into."""
-    told = [neighbor.vlan_id for neighbor in snapshot.lldp if neighbor.interface == interface.name]
-    return interface.vlan_id or next((vlan for vlan in told if vlan), None)
-
-
-def _role(snapshot: Snapshot, interface: NetInterface, speed: int | None) -> tuple[str, str]:
+def _role(interface: NetInterface, speed: int | None, fastest: int) -> tuple[str, str]:
     if interface.link_kind in _OVERLAYS:
         return "container", f"{interface.name} is a {interface.link_kind} overlay"
     if interface.kind is InterfaceKind.TUNNEL:
@@ -129,7 +132,6 @@ def _role(snapshot: Snapshot, interface: NetInterface, speed: int | None) -> tup
         return "vpn", f"{interface.name} is a tun device: a program carries it"
     if interface.driver in _BMC_DRIVERS:
         return "management", f"{interface.name} leads to the machine's own management controller"
-    fastest = max((one.speed_bytes_per_second or 0 for one in snapshot.interfaces if one.pci_address), default=0)
     if speed and fastest >= _MANAGEMENT_RATIO * speed:
         return "management", f"{interface.name} is {fastest // speed} times slower than the node's fastest port"
     return "data", ""

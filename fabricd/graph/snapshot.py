@@ -5,19 +5,20 @@ marked assumed (the interconnect between NUMA nodes). Where the kernel does not 
 the device is linked to the machine as a whole.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 from fabricd.errors import InputError
 from fabricd.graph import nominal
-from fabricd.graph.graph import Conflict, Graph, LinkKind, Vertex, VertexKind
+from fabricd.graph.graph import MAX_NUMA_NODES, Conflict, Graph, LinkKind, Vertex, VertexKind
 from fabricd.graph.snapshot_nvlink import add_gpu_links
 from fabricd.graph.snapshot_pci import add_pci, attach
 from fabricd.model.device import Hca, InterfaceKind, NetInterface
 from fabricd.model.observation import Evidence
 from fabricd.model.snapshot import Snapshot
 
-#: NUMA nodes are joined all to all, so their number is bounded; the largest machines known have 64.
-MAX_NUMA_NODES = 256
+#: Interfaces looked at below one. A bridge of many containers has some hundreds.
+_MAX_LOWER = 2048
 
 #: Interfaces that no hardware of this host backs. A virtio card counts as hardware: it is what the machine has.
 VIRTUAL_KINDS = frozenset(
@@ -136,14 +137,17 @@ def _add_interfaces(graph: Graph, snapshot: Snapshot, prefix: str, vertex_of: di
 def carriers_of(interface: NetInterface, by_name: Mapping[str, NetInterface]) -> Iterator[tuple[NetInterface, str]]:
     """Yield the interfaces at the bottom of a stack (VLAN on bond on cards), each with how it is reached.
 
-    An interface that stands on no other is its own carrier. Each is visited once: what others report may be a ring.
+    An interface that stands on no other is its own carrier. Each is visited once: what others report may be a ring,
+    or a maze, so the work is bounded.
     """
     seen = {interface.name}
-    waiting = [(interface, interface.driver or interface.kind.value)]
+    waiting = deque([(interface, interface.driver or interface.kind.value)])
     bottom = False
-    while waiting:
-        upper, how = waiting.pop(0)
+    looked_at = 0
+    while waiting and looked_at < _MAX_LOWER:
+        upper, how = waiting.popleft()
         names = [name for name in (upper.parent, *upper.members) if name in by_name]
+        looked_at += 1 + len(names)
         if not names:
             bottom = True
             yield upper, how

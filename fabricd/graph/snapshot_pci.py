@@ -65,6 +65,10 @@ def pcie_figure(link: PcieLink, port: PcieLink, *, sleeps: bool = False) -> tupl
         return None, f"{text}, which PCIe does not have"
 
 
+#: Bridges on top of one another: a PCI domain has 256 buses.
+_MAX_DEPTH = 256
+
+
 @dataclass(slots=True)
 class _Card:
     """A GPU, or a card with ports."""
@@ -190,11 +194,11 @@ class _Tree:
         """
         chain: list[PciDevice] = []
         walk = device
-        while walk.parent in self._pci and len(chain) <= len(self._pci):
+        while walk.parent in self._pci and len(chain) <= _MAX_DEPTH:
             walk = self._pci[walk.parent]
             chain.append(walk)
-        if len(chain) > len(self._pci):
-            self._conflict(device.address, "PCI: its parents form a ring", "none of them")
+        if len(chain) > _MAX_DEPTH:
+            self._conflict(device.address, "PCI: its parents form a ring, or are more than PCI has buses", "the root")
             return []
         if walk.parent:
             self._conflict(device.address, f"PCI: parent {walk.parent} of {walk.address} is not listed", "the root")
