@@ -39,7 +39,10 @@ class Daemon:
     """``fabricd serve`` as a program of its own. As a context manager it ends with the block.
 
     Attributes:
+        process: the program.
         url: where it listens, once it is ready.
+        socket: its Unix socket, once it is ready; "" for none.
+        node_id: of its node, once it is ready.
     """
 
     def __init__(self, name: str, folder: Path, arguments: Sequence[str], *, start: Start = start_here) -> None:
@@ -53,11 +56,13 @@ class Daemon:
         """
         self.name = name
         self.url = ""
+        self.socket = ""
+        self.node_id = ""
         self._ready = folder / f"{name}.ready"
         self._log = folder / f"{name}.log"
         with self._log.open("w") as output:
             command = [program("fabricd"), "serve", *arguments, "--ready-file", str(self._ready)]
-            self._process = start(command, output)
+            self.process = start(command, output)
 
     def wait_ready(self) -> None:
         """Wait until it has looked at its machine and answers.
@@ -66,13 +71,14 @@ class Daemon:
             UnavailableError: it ended or did not get ready in time; carries the end of its log.
         """
         deadline = time.monotonic() + _START_SECONDS
-        while self._process.poll() is None and time.monotonic() < deadline:
+        while self.process.poll() is None and time.monotonic() < deadline:
             text = self._ready.read_text() if self._ready.exists() else ""
             if text.endswith("\n"):
-                self.url = json.loads(text)["url"]
+                told = json.loads(text)
+                self.url, self.socket, self.node_id = told["url"], told["socket"], told["node_id"]
                 return
             time.sleep(0.02)
-        status = self._process.poll()
+        status = self.process.poll()
         what = "did not get ready" if status is None else f"ended with status {status}"
         raise UnavailableError(f"daemon {self.name} {what}: {self._log.read_text()[-2000:].strip()}")
 
@@ -80,12 +86,12 @@ class Daemon:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
+        self.process.terminate()
         try:
-            self._process.wait(_STOP_SECONDS)
+            self.process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
 
 
 def wait_for_peers(host: Host, count: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from demo.daemons import Daemon, program, running_daemon, start_here
+from demo.daemons import Daemon, program, start_here
 
 #: SIGTERM must end a daemon within this time, whatever is open.
 STOP_SECONDS = 1.0
@@ -78,7 +78,8 @@ def daemon(
     (folder / f"{name}.ready").unlink(missing_ok=True)  # of one that was killed
     where = str(folder / f"{name}.sock") if socket else ""
     options = ["--port", "0", "--socket", where, "--node-id", name, "--name", name, *arguments]
-    with running_daemon(name, folder, options, start=start) as told:
+    with Daemon(name, folder, options, start=start) as told:
+        told.wait_ready()
         running = _watched(told, folder / f"{name}.log")
         yield running
         if running.process.poll() is None:
