@@ -89,7 +89,9 @@ def same_memory(one: Array, other: Array) -> bool:
     """Tell whether two contiguous arrays are exactly the same bytes."""
     if one is other:
         return True
-    return one.nbytes == other.nbytes > 0 and _address(one) == _address(other)
+    if one.nbytes != other.nbytes or not np.may_share_memory(one, other):
+        return False
+    return _address(one) == _address(other)
 
 
 def apart(source: Array, result: Array, *, allowed: Array | None) -> Array:

@@ -74,11 +74,12 @@ def create_communicator(
     environ = dict(os.environ)
     identity = identify(group, rank, world_size, environ=environ)
     _check_installed()
+    from fabric_client.engine.mpi_start import check_not_running, check_usable
+
+    check_usable()
     if _launcher_serves(identity, url, environ):
         return _on_launcher(identity, timeout, operation_timeout)
-    from fabric_client.engine.mpi_start import check_startable
-
-    check_startable()
+    check_not_running()
     address = find_daemon(url, environ=environ, all_local=identity.all_local)
     secret = find_group_secret(secret, environ=environ)
     member = Member(identity.group, identity.rank, identity.size, identity.incarnation, new_claim())

@@ -39,6 +39,7 @@ _KINDS: dict[ReduceOp, str] = {
     ReduceOp.BITWISE_OR: "biu",
     ReduceOp.BITWISE_XOR: "biu",
 }
+_BY_NAME: dict[str, ReduceOp] = {op.value: op for op in ReduceOp}
 _KIND_NAMES = {"b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats", "c": "complex"}
 
 
@@ -48,10 +49,10 @@ def parse_op(op: str | ReduceOp) -> ReduceOp:
     Raises:
         InputError: there is none; lists those there are.
     """
-    try:
-        return ReduceOp(op)
-    except ValueError:
-        raise InputError(f"no operator called {op!r}", hint="valid: " + ", ".join(ReduceOp)) from None
+    found = _BY_NAME.get(op)
+    if found is None:
+        raise InputError(f"no operator called {op!r}", hint="valid: " + ", ".join(ReduceOp))
+    return found
 
 
 def check_op_for_dtype(op: ReduceOp, dtype: "np.dtype[Any]") -> None:

@@ -164,6 +164,9 @@ class PmiServer:
         self._session = session
         self._on_abort = on_abort
         self._ours, theirs = socket.socketpair()
+        # A bare descriptor, which the interpreter's end does not close: MPICH may still wait for an answer then, in a
+        # thread of its own, and an end of file would wake it up in a process that is being taken apart.
+        self._held_open = os.dup(self._ours.fileno())
         # MPICH owns this end from now on; it closes it, or the process's end does.
         self.fd = theirs.detach()
         self._thread = threading.Thread(target=self._serve, name="fabricd-pmi", daemon=True)
@@ -185,7 +188,8 @@ class PmiServer:
         ours, theirs = socket.socketpair()
         os.dup2(theirs.fileno(), self.fd, inheritable=False)
         theirs.close()
-        self._ours = ours
+        os.close(self._held_open)
+        self._ours, self._held_open = ours, os.dup(ours.fileno())
         self.answer_finalize()
 
     def _serve(self) -> None:
@@ -198,6 +202,7 @@ class PmiServer:
                     if answer is not None:
                         self._ours.sendall(answer.encode("latin-1") + b"\n")
             self._ours.close()  # MPICH closed its end
+            os.close(self._held_open)
         except FabricError as error:
             self.failure = error
         except OSError:

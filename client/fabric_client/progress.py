@@ -2,13 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from fabric_client.engine.base import Pending
 from fabricd.errors import FabricError, OperationTimeoutError
 
-#: Tests before anything else is looked at; a small message is over by then. Where every rank has a core, looking up
-#: (and giving the core away) only costs; where ranks share cores, the peer needs this one to answer at all.
+#: Tests before anything else is looked at and the core is offered to others; a small message is over by then. Where
+#: every rank has a core, that is rarely worth it; where ranks share cores, the peer needs this one to answer at all.
 _SPINS_ON_OWN_CORE, _SPINS_ON_SHARED_CORE = 1000, 16
 #: MPI moves data only inside a test, so a loop that sleeps slows a transfer down (by a third at 16 MiB). Nobody
 #: transfers for longer than this at a worthwhile rate: a longer wait is for a peer that computes.
@@ -28,7 +29,7 @@ def wait_for(
     *,
     timeout: float | None,
     what: str,
-    transfer_bytes: int = 0,
+    arrays: Sequence[Any] = (),
     spins: int = _SPINS_ON_SHARED_CORE,
 ) -> None:
     """Return when ``pending`` has ended. Python's signal handlers run meanwhile.
@@ -38,7 +39,7 @@ def wait_for(
         failure: cheap; why it cannot end well any more, or None.
         timeout: seconds after which to give up; None: never.
         what: for the error.
-        transfer_bytes: how much this rank moves.
+        arrays: what this rank moves (None counts nothing); the longer they take, the later a wait counts as idle.
         spins: tests before anything else is looked at, see :func:`spins_for`.
 
     Raises:
@@ -47,19 +48,22 @@ def wait_for(
         EngineError: the operation failed.
     """
     test = pending.test
-    for _ in range(spins):
-        if test():
-            return
-    started = time.monotonic()
-    nap_after = started + _SPIN_SECONDS + transfer_bytes / _SLOWEST_BYTES_PER_SECOND
-    while not test():
+    started = nap_after = 0.0
+    while True:
+        for _ in range(spins):
+            if test():
+                return
         error = failure()
         if error is not None:
             raise error
         now = time.monotonic()
+        if not started:
+            moved = sum(array.nbytes for array in arrays if array is not None)
+            started, nap_after = now, now + _SPIN_SECONDS + moved / _SLOWEST_BYTES_PER_SECOND
         if timeout is not None and now - started > timeout:
             raise OperationTimeoutError(f"{what} did not end within {timeout:g} s")
         if now < nap_after:
-            os.sched_yield()  # a peer may need this very core
+            os.sched_yield()
         else:
+            spins = 1
             time.sleep(_NAP_SECONDS)

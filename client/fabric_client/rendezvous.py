@@ -132,6 +132,8 @@ class Rendezvous:
         return self._goodbye(self._base, {"reason": reason[:500]})
 
     def _goodbye(self, path: str, params: Mapping[str, str]) -> bool:
+        if not self._contacted:
+            return False  # nobody there knows of this rank
         deadline = time.monotonic() + _GOODBYE_SECONDS
         pause = _RETRY_FIRST_SECONDS
         while True:

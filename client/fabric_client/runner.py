@@ -75,7 +75,7 @@ class Runner:
                 lambda: self._failure(what),
                 timeout=self.timeout if timeout is None else timeout,
                 what=what,
-                transfer_bytes=sum(array.nbytes for array in keep if array is not None),
+                arrays=keep,
                 spins=self._spins,
             )
         except InputError:

@@ -16,7 +16,15 @@ import httpx
 
 from fabric_client.connection import TransientError
 from fabric_client.rendezvous import Rendezvous
-from fabricd.errors import FabricError, GroupAbortedError, GroupConflictError, GroupGoneError, ParseError, RankLostError
+from fabricd.errors import (
+    FabricError,
+    GroupAbortedError,
+    GroupConflictError,
+    GroupError,
+    GroupGoneError,
+    ParseError,
+    RankLostError,
+)
 from fabricd.model.codec import from_json
 from fabricd.model.wire import WatchEvent
 
@@ -95,15 +103,17 @@ class GroupWatch:
     def _run(self) -> None:
         pause = _RECONNECT_FIRST_SECONDS
         while not self._stopped and self._error is None:
+            opened = time.monotonic()
             try:
                 self._follow()
-                pause = _RECONNECT_FIRST_SECONDS
             except TransientError:
-                pause = min(_RECONNECT_MAX_SECONDS, pause * 2)
+                pass  # the daemon is away
             except FabricError as error:
                 if not self._stopped:
                     self._ended(error)
                 return
+            lasted = time.monotonic() - opened > _RECONNECT_MAX_SECONDS
+            pause = _RECONNECT_FIRST_SECONDS if lasted else min(_RECONNECT_MAX_SECONDS, pause * 2)
             time.sleep(pause)
 
     def _follow(self) -> None:
@@ -138,12 +148,12 @@ class GroupWatch:
 
     def _ended(self, error: FabricError) -> None:
         """Judge what the daemon answered instead of a stream."""
-        if isinstance(error, GroupGoneError | ParseError):
+        if isinstance(error, RankLostError | GroupError) and not isinstance(error, GroupGoneError):
+            self._fail(error)
+        else:
             self.watched = False
             self._connected.set()
             _LOG.warning("group %r goes on unwatched, lost ranks will not be noticed: %s", self._group, error)
-        else:
-            self._fail(error)
 
     def _fail(self, error: FabricError) -> None:
         self._error = self._error or error  # the first is the reason of the others

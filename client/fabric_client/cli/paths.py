@@ -1,13 +1,14 @@
 """``fabricctl paths``: which path leads from one device to another, how fast, and why not another."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from fabric_client.cli.show import clean, console, print_json, table, text
+from fabric_client.cli.paths_show import show_explained, show_table
+from fabric_client.cli.show import print_json
 from fabric_client.cli.source import FromOption, JsonOption, Source, load
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.from_nccl import graph_from_nccl
@@ -15,11 +16,10 @@ from fabricd.graph.graph import Graph
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.graph.snapshot import graph_of
-from fabricd.model.path import Path, PathAnswer, PathType, Rejected
+from fabricd.model.path import PathAnswer, PathType, Rejected
 from fabricd.paths.explain_nccl import given_away
 from fabricd.paths.nccl.view import NcclView
 from fabricd.paths.query import all_paths, display_names, ends_of, find_paths, paths_from, paths_in
-from fabricd.units import format_bandwidth, format_latency
 
 
 class View(StrEnum):
@@ -40,6 +40,7 @@ ExplainOption = Annotated[bool, typer.Option("--explain", help="Show every hop, 
 EnvOption = Annotated[
     list[str] | None, typer.Option("--nccl-env", metavar="K=V", help="A variable of NCCL to assume; may be repeated.")
 ]
+CapacityOption = Annotated[bool, typer.Option("--capacity", help="Of a pair: what all paths carry at once.")]
 CandidatesOption = Annotated[int, typer.Option("--candidates", "-k", min=1, max=16, help="At most so many for a pair.")]
 
 
@@ -58,26 +59,41 @@ def paths(
     as_json: JsonOption = False,
     nccl_env: EnvOption = None,
     candidates: CandidatesOption = 4,
+    capacity: CapacityOption = False,
 ) -> None:
     """Show the best paths of a node, or all candidates between two devices, best first."""
     variables = _variables(nccl_env or ())
     if variables and view is not View.NCCL:
         raise InputError("--nccl-env bears on NCCL's view only", hint="add --view nccl")
+    if capacity and (view is View.NCCL or not dst):
+        raise InputError("--capacity is of a pair, by what the hardware can do", hint="name SRC and DST")
     source = load(origin)
+    wanted = _Wanted(src, dst, explain, candidates, capacity)
     if view is View.NCCL:
         answer = _nccl(source, src, dst, variables)
     elif source.topology is not None:
-        answer = _of_file(source.topology, src, dst, explain=explain, candidates=candidates)
+        answer = _of_file(source.topology, wanted)
     else:
-        answer = _of_nodes(source, src, dst, explain=explain, candidates=candidates)
+        answer = _of_nodes(source, wanted)
     if as_json:
         print_json(answer)
     elif explain:
-        _show_explained(answer)
+        show_explained(answer)
     else:
-        _show_table(answer, pair=bool(dst))
+        show_table(answer, pair=bool(dst))
     if not any(path.type is not PathType.DIS for path in answer.paths):
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A question to the physical view."""
+
+    src: str
+    dst: str
+    explain: bool
+    candidates: int
+    capacity: bool
 
 
 def _variables(settings: Sequence[str]) -> dict[str, str]:
@@ -102,13 +118,15 @@ def _nccl(source: Source, src: str, dst: str, variables: Mapping[str, str]) -> P
     return PathAnswer(src=src, dst=dst, view=View.NCCL, paths=tuple(found))
 
 
-def _of_file(topology: NcclTopology, src: str, dst: str, *, explain: bool, candidates: int) -> PathAnswer:
+def _of_file(topology: NcclTopology, wanted: _Wanted) -> PathAnswer:
     graph = graph_from_nccl(topology)
-    if not (src and dst):
-        answer = _all(graph, ends_of(graph), _find(graph, src) if src else "")
+    src = _find(graph, wanted.src) if wanted.src else ""
+    if wanted.dst:
+        dst = _find(graph, wanted.dst)
+        answer = paths_in(graph, src, dst, candidates=wanted.candidates, with_capacity=wanted.capacity)
     else:
-        answer = paths_in(graph, _find(graph, src), _find(graph, dst), candidates=candidates)
-    return _against_nccl(answer, topology) if explain else answer
+        answer = _all(graph, ends_of(graph), src)
+    return _against_nccl(answer, topology) if wanted.explain else answer
 
 
 def _against_nccl(answer: PathAnswer, topology: NcclTopology) -> PathAnswer:
@@ -125,19 +143,28 @@ def _against_nccl(answer: PathAnswer, topology: NcclTopology) -> PathAnswer:
     return replace(answer, paths=tuple(compared))
 
 
-def _of_nodes(source: Source, src: str, dst: str, *, explain: bool, candidates: int) -> PathAnswer:
-    if src and dst:
-        if source.connection is None:
-            return find_paths(source.nodes, src, dst, explain=explain, candidates=candidates)
-        # The daemon knows what was measured.
-        query = {"src": src, "dst": dst, "explain": str(explain).lower(), "candidates": str(candidates)}
-        return source.connection.get("/v1/paths", PathAnswer, params=query)
+def _of_nodes(source: Source, wanted: _Wanted) -> PathAnswer:
+    if wanted.dst:
+        if source.connection is not None:  # the daemon knows what was measured
+            query = {
+                name: str(value).lower() if isinstance(value, bool) else str(value)
+                for name, value in asdict(wanted).items()
+            }
+            return source.connection.get("/v1/paths", PathAnswer, params=query)
+        return find_paths(
+            source.nodes,
+            wanted.src,
+            wanted.dst,
+            explain=wanted.explain,
+            candidates=wanted.candidates,
+            with_capacity=wanted.capacity,
+        )
     names = display_names(source.nodes)
-    node, slash, device = src.rpartition("/")
+    node, slash, device = wanted.src.rpartition("/")
     snapshot = source.node(node if slash else "")
     prefix = names[snapshot.node.node_id]
     graph = graph_of(snapshot, node=prefix)
-    return _all(graph, ends_of(graph, snapshot), graph.find(device, node=prefix).name if src else "")
+    return _all(graph, ends_of(graph, snapshot), graph.find(device, node=prefix).name if wanted.src else "")
 
 
 def _all(graph: Graph, ends: Sequence[str], start: str) -> PathAnswer:
@@ -157,53 +184,3 @@ def _find(graph: Graph, name: str) -> str:
     if slash and not any(vertex.node == node for vertex in graph):
         raise UnknownNameError("host in this file", node, sorted({vertex.node for vertex in graph if vertex.node}))
     return graph.find(local, node=node).name
-
-
-def _show_table(answer: PathAnswer, *, pair: bool) -> None:
-    out = console()
-    columns = ["SRC", "DST", "TYPE", "TRANSPORT", ">BANDWIDTH", ">LATENCY", "EVIDENCE", "THROUGH"]
-    if answer.paths and pair:
-        out.print(table(["RANK", *columns], [[path.rank, *_row(path)] for path in answer.paths]))
-    elif answer.paths:
-        out.print(table(columns, [_row(path) for path in _one_way(answer.paths)]))
-    else:
-        out.print(text(f"no path from {answer.src or 'here'} to {answer.dst or 'anything'}", "yellow"))
-    for one in answer.rejected if pair else ():
-        out.print(text(f"no candidate: {one.name}: {one.reason}", "dim"))
-
-
-def _one_way(paths: Sequence[Path]) -> list[Path]:
-    """Leave out the way back where it is the same, but for an end that was asked for."""
-    shown: dict[tuple[str, str], Path] = {}
-    for path in paths:
-        back = shown.get((path.dst, path.src))
-        figures = (path.type, path.bandwidth_bytes_per_second)
-        if back is None or figures != (back.type, back.bandwidth_bytes_per_second):
-            shown[path.src, path.dst] = path
-    return list(shown.values())
-
-
-def _row(path: Path) -> tuple[object, ...]:
-    through = " ".join(hop.dst.removeprefix("network:") for hop in path.hops[:-1])
-    bandwidth = format_bandwidth(path.bandwidth_bytes_per_second) + (" virtual" if path.virtual else "")
-    latency = format_latency(path.latency_seconds)
-    return (path.src, path.dst, path.type, path.transport, bandwidth, latency, path.evidence, through)
-
-
-def _show_explained(answer: PathAnswer) -> None:
-    out = console()
-    for path in answer.paths:
-        place = f"{path.rank}. " if path.rank else ""
-        figures = f"{format_bandwidth(path.bandwidth_bytes_per_second)}, {format_latency(path.latency_seconds)}"
-        title = f"{place}{path.src} -> {path.dst}: {path.type} over {path.transport}, {figures}, {path.evidence}"
-        out.print(text(title, "bold"))
-        for hop in path.hops:
-            speed = format_bandwidth(hop.bandwidth_bytes_per_second)
-            detail = f", {hop.detail}" if hop.detail else ""
-            out.print(text(f"     {hop.src} - {hop.dst}  {hop.link}, {speed}, {hop.evidence}{detail}", "dim"))
-        for reason in path.because:
-            out.print(text(f"     {reason}"))
-    for one in answer.rejected:
-        out.print(text(f"no candidate: {one.name}: {one.reason}"))
-    if not answer.paths:
-        out.print(text(f"no path from {clean(answer.src)} to {clean(answer.dst)}", "yellow"))

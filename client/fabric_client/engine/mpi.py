@@ -47,6 +47,7 @@ _TYPES = {
     "G": MPI.C_LONG_DOUBLE_COMPLEX,
 }
 
+_HALF = np.dtype(np.float16).char
 #: Error classes that a broken connection can end in.
 _FROM_OUTSIDE = frozenset({MPI.ERR_OTHER, MPI.ERR_INTERN, MPI.ERR_UNKNOWN, MPI.ERR_PROC_ABORTED})
 
@@ -129,7 +130,7 @@ class MpiEngine:
 
     def all_reduce(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
-        if array.dtype == np.float16:
+        if array.dtype.char == _HALF:
             wide = array.astype(np.float32)
             return self._start(
                 self._comm.Iallreduce, MPI.IN_PLACE, _typed(wide), _OPS[op], after=self._narrow(wide, out, op)
@@ -140,7 +141,7 @@ class MpiEngine:
     def reduce(self, array: Array, out: Array | None, op: ReduceOp, root: int) -> Pending:
         """See the protocol."""
         after: Callable[[], None] | None = None
-        if array.dtype == np.float16:
+        if array.dtype.char == _HALF:
             wide = array.astype(np.float32)
             if out is not None:
                 after = self._narrow(wide, out, op)
@@ -153,7 +154,7 @@ class MpiEngine:
 
     def reduce_scatter(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
-        if array.dtype == np.float16:
+        if array.dtype.char == _HALF:
             wide, part = array.astype(np.float32), np.empty(out.shape, np.float32)
             narrow = self._narrow(part, out, op)
             return self._start(

@@ -24,11 +24,11 @@ _once = threading.Lock()
 _used = False
 
 
-def check_startable() -> None:
+def check_usable() -> None:
     """Refuse before anybody is made to wait.
 
     Raises:
-        CommunicatorError: this process had a communicator, or its MPI was started by other code.
+        CommunicatorError: this process has, or had, a communicator.
         UnavailableError: no MPICH.
     """
     mpi_library.library_version()
@@ -37,6 +37,14 @@ def check_startable() -> None:
             "this process has, or had, a communicator: MPI starts once in a process and cannot start again",
             hint="keep one communicator for the life of the process, or start a new process",
         )
+
+
+def check_not_running() -> None:
+    """Refuse when other code has started MPI.
+
+    Raises:
+        CommunicatorError: says how to avoid that.
+    """
     if MPI.Is_initialized():
         raise CommunicatorError(
             "MPI is already initialised in this process, by other code than this client",
@@ -48,7 +56,7 @@ def check_startable() -> None:
 def _claim_process() -> None:
     global _used
     with _once:
-        check_startable()
+        check_usable()
         _used = True
 
 
@@ -159,9 +167,9 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
 
     Also returns how many ranks share this host.
     """
+    _claim_process()
     started_here = not MPI.Is_initialized()
     if started_here:
-        _claim_process()
         mpi_library.initialize(lambda: None, deadline=time.monotonic() + timeout, clock=time.monotonic)
     who = "started by this client over the launcher's PMI" if started_here else "started by the user's code"
 
