@@ -31,13 +31,22 @@ async def get_paths(
     dst: End,
     explain: Annotated[bool, Query(description="add why each better class of transport is no candidate")] = False,
     candidates: Annotated[int, Query(ge=1, le=MAX_CANDIDATES, description="at most so many paths")] = 4,
+    capacity: Annotated[bool, Query(description="add what all paths carry at once")] = False,
 ) -> Response:
     """Return the paths between two ends, best first."""
     nodes = services.nodes.snapshots()
     measured = services.measurer.known()
     async with services.searches:
         answer = await in_thread(
-            lambda: find_paths(nodes, src, dst, measurements=measured, explain=explain, candidates=candidates),
+            lambda: find_paths(
+                nodes,
+                src,
+                dst,
+                measurements=measured,
+                explain=explain,
+                candidates=candidates,
+                with_capacity=capacity,
+            ),
             name="paths",
         )
     return json_response(answer, headers={"Cache-Control": "no-cache"})

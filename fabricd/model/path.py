@@ -86,6 +86,14 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What a pair can exchange over all its paths at once, one direction."""
+
+    bandwidth_bytes_per_second: float | None  #: ``None`` where no link of known bandwidth bounds it
+    bottleneck: tuple[Hop, ...] = ()  #: every path crosses one of these links, and they are full
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PathAnswer:
     """All candidates between two ends, best first."""
 
@@ -94,3 +102,4 @@ class PathAnswer:
     view: str = "physical"
     paths: tuple[Path, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    capacity: Capacity | None = None  #: only when asked for

@@ -16,6 +16,7 @@ from fabricd.paths.search import Hops, PathSearch
 #: Pairs of ports that are looked at: two nodes with 64 ports each on one network stay below.
 MAX_PAIRS = 4096
 
+_NETWORK = "network:"
 _PORTS = frozenset({VertexKind.NIC, VertexKind.HCA_PORT})
 
 
@@ -61,6 +62,25 @@ def candidates_across(
         if near is not None and far is not None:
             paths.append(_path(start, goal, pair, measured, (near, far)))
     return paths, rejected
+
+
+def joined(start: End, goal: End, paths: Sequence[Path]) -> Graph:
+    """Return the graphs of two nodes joined by the networks that some paths between them cross."""
+    graph = Graph()
+    for end in (start, goal):
+        for vertex in end.graph:
+            graph.add(vertex)
+        for edge in end.graph.edges():
+            graph.add_edge(edge)
+    across = (hop for path in paths for hop in path.hops if _is_network(hop.src) or _is_network(hop.dst))
+    for hop in dict.fromkeys(across):
+        graph.add(Vertex(name=hop.dst if _is_network(hop.dst) else hop.src, kind=VertexKind.NETWORK))
+        graph.add_edge(hop)
+    return graph
+
+
+def _is_network(name: str) -> bool:
+    return name.startswith(_NETWORK)
 
 
 class _Ways:
@@ -125,7 +145,7 @@ def _path(start: End, goal: End, pair: _Pair, measured: Measurement | None, ways
 
 def _across(start: End, goal: End, pair: _Pair, measured: Measurement | None) -> tuple[Hop, Hop]:
     """Return the two hops into and out of the network; a measurement covers both."""
-    network = f"network:{pair.network.name}"
+    network = _NETWORK + pair.network.name
     latency = nominal.NETWORK_LATENCY.get(pair.network.transport)
     if measured is not None and measured.latency_seconds is not None:
         latency = measured.latency_seconds

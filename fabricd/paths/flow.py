@@ -1,44 +1,42 @@
 """What two devices can exchange over all paths at once: the greatest flow between them, and the cut that bounds it."""
 
 from collections import deque
-from dataclasses import dataclass
 
 from fabricd.graph.graph import Graph, VertexKind
-from fabricd.model.path import Hop
-from fabricd.paths.search import may_cross
+from fabricd.model.path import Capacity, Hop
+from fabricd.paths.search import ENDS_ONLY, may_cross
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
-    """The capacity of a pair over all its paths together."""
-
-    bandwidth_bytes_per_second: float | None  #: one direction; ``None`` where no link of known bandwidth bounds it
-    bottleneck: tuple[Hop, ...] = ()  #: the links that bound it: every path crosses one of them, and they are full
-
-
-def capacity(graph: Graph, src: str, dst: str) -> Flow:
+def capacity(graph: Graph, src: str, dst: str, *, across: bool = False) -> Capacity:
     """Return what can flow from one vertex to another over all paths at once.
 
     A link of unknown bandwidth bounds nothing; where one is crossed, the answer is an upper bound. What may be
     crossed is the same as in the search for single paths. Edmonds and Karp's algorithm in whole bytes/s.
+
+    Args:
+        graph: of one node, or of two joined by networks.
+        src: a vertex.
+        dst: another.
+        across: whether ports and networks may be crossed.
     """
     if src == dst:
-        return Flow(bandwidth_bytes_per_second=None)
-    residual = _Residual(graph, src, dst)
+        return Capacity(bandwidth_bytes_per_second=None)
+    residual = _Residual(graph, src, dst, across)
     total = 0
     while path := residual.shortest(src, dst):
         total += residual.push(path)
         if total >= residual.unlimited:
-            return Flow(bandwidth_bytes_per_second=None)
-    return Flow(bandwidth_bytes_per_second=float(total), bottleneck=residual.cut(src))
+            return Capacity(bandwidth_bytes_per_second=None)
+    return Capacity(bandwidth_bytes_per_second=float(total), bottleneck=residual.cut(src))
 
 
 class _Residual:
     """Capacity left on each edge (even numbers) and on its reverse (the next odd number)."""
 
-    def __init__(self, graph: Graph, src: str, dst: str) -> None:
+    def __init__(self, graph: Graph, src: str, dst: str, across: bool) -> None:
         relay = VertexKind.GPU in (graph[src].kind, graph[dst].kind)
-        usable = {vertex.name for vertex in graph if may_cross(vertex.kind, relay=relay)} | {src, dst}
+        kinds = {kind for kind in VertexKind if may_cross(kind, relay=relay)} | (ENDS_ONLY if across else set())
+        usable = {vertex.name for vertex in graph if vertex.kind in kinds} | {src, dst}
         self.hops = [hop for hop in graph.edges() if hop.src in usable and hop.dst in usable]
         self.unlimited = 1 + sum(round(hop.bandwidth_bytes_per_second or 0) for hop in self.hops)
         self._left: list[int] = []

@@ -12,11 +12,12 @@ from fabricd.graph.snapshot import graph_of
 from fabricd.model.measurement import Measurement
 from fabricd.model.path import Path, PathAnswer, Rejected
 from fabricd.model.snapshot import Snapshot
-from fabricd.paths.across import End, candidates_across
+from fabricd.paths.across import End, candidates_across, joined
 from fabricd.paths.candidates import candidates_in
 from fabricd.paths.describe import describe
 from fabricd.paths.explain import explained
 from fabricd.paths.explain_classes import better_classes_between, better_classes_within
+from fabricd.paths.flow import capacity
 from fabricd.paths.rank import ranked
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
 
@@ -33,6 +34,7 @@ def find_paths(
     explain: bool = False,
     local: str = "",
     candidates: int = 4,
+    with_capacity: bool = False,
 ) -> PathAnswer:
     """Return the candidates between two ends, best first.
 
@@ -45,6 +47,7 @@ def find_paths(
         explain: adds to ``rejected`` why each better class of transport is no candidate.
         local: node_id of the local node; by default the first of ``nodes``.
         candidates: at most so many paths.
+        with_capacity: adds what all paths carry at once; between nodes all those of the best one's transport.
 
     Raises:
         UnknownNameError: no such node, or no such device on it.
@@ -58,7 +61,9 @@ def find_paths(
     if rejected:
         return PathAnswer(src=start.vertex.name, dst=goal.vertex.name, rejected=tuple(dict.fromkeys(rejected)))
     if start.node_id == goal.node_id:
-        answer = paths_in(start.graph, start.vertex.name, goal.vertex.name, candidates=candidates)
+        answer = paths_in(
+            start.graph, start.vertex.name, goal.vertex.name, candidates=candidates, with_capacity=with_capacity
+        )
         better = better_classes_within(start, goal, answer.paths) if explain else ()
         return replace(answer, rejected=tuple(better))
     networks = find_networks({end.node_id: nodes[end.node_id] for end in (start, goal)}, measurements)
@@ -68,11 +73,16 @@ def find_paths(
     paths = ranked(across)
     if explain:
         rejected += better_classes_between(nodes, networks, start, goal, paths)
+    alike = [path for path in paths if path.transport is paths[0].transport]
+    total = None
+    if with_capacity and alike:
+        total = capacity(joined(start, goal, alike), start.vertex.name, goal.vertex.name, across=True)
     return PathAnswer(
         src=start.vertex.name,
         dst=goal.vertex.name,
         paths=explained(paths[:candidates]),
         rejected=tuple(rejected),
+        capacity=total,
     )
 
 
@@ -124,13 +134,15 @@ def _refusal(snapshot: Snapshot, vertex: Vertex) -> str:
     return unusable(interface, interfaces) if interface else ""
 
 
-def paths_in(graph: Graph, src: str, dst: str, *, candidates: int = 4) -> PathAnswer:
-    """Return the candidates between two vertices of one graph, best first.
+def paths_in(graph: Graph, src: str, dst: str, *, candidates: int = 4, with_capacity: bool = False) -> PathAnswer:
+    """Return the candidates between two vertices of one graph, best first, and what all paths carry at once.
 
     Raises:
         InputError: a number of candidates out of bounds.
     """
-    return PathAnswer(src=src, dst=dst, paths=explained(ranked(candidates_in(graph, src, dst, candidates))))
+    found = explained(ranked(candidates_in(graph, src, dst, candidates)))
+    total = capacity(graph, src, dst) if with_capacity and found else None
+    return PathAnswer(src=src, dst=dst, paths=found, capacity=total)
 
 
 def all_paths(graph: Graph, ends: Sequence[str]) -> Iterator[Path]:

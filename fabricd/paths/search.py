@@ -29,12 +29,13 @@ MAX_ENDS = 1536
 #: Width of a link whose bandwidth is not known: it cannot be called the bottleneck.
 UNKNOWN_WIDTH = float("inf")
 
-_ENDS_ONLY = frozenset({VertexKind.NIC, VertexKind.HCA_PORT, VertexKind.NETWORK})
+#: A path of one node starts or ends there, and does not lead through.
+ENDS_ONLY = frozenset({VertexKind.NIC, VertexKind.HCA_PORT, VertexKind.NETWORK})
 
 
 def may_cross(kind: VertexKind, *, relay: bool) -> bool:
     """Tell whether a path may lead through such a vertex; ``relay``: a GPU is at one of its ends."""
-    return kind not in _ENDS_ONLY and (relay or kind is not VertexKind.GPU)
+    return kind not in ENDS_ONLY and (relay or kind is not VertexKind.GPU)
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,3 +208,12 @@ def test_clean_keeps_what_a_terminal_only_shows():
     assert clean("a\tb\nc\x9b", keep="\t\n") == "a\tb\nc\\x9b"
     assert clean("\ud800") == r"\ud800"
     assert clean("x" * 1000) == "x" * 400 + "..."
+
+
+def test_capacity_of_a_pair(fabricctl, xml):
+    _, out, _ = fabricctl("paths", "gpu0", "gpu1", "--capacity", "--from", xml)
+    assert "all paths at once: 56.5 GB/s, bounded by gpu0 - numa0, gpu0 - gpu1" in out
+    _, out, _ = fabricctl("paths", "gpu0", "gpu1", "--capacity", "--json", "--from", xml)
+    assert json.loads(out)["capacity"]["bandwidth_bytes_per_second"] == 56507692304
+    for arguments in (("gpu0",), ("gpu0", "gpu1", "--view", "nccl")):
+        assert fabricctl("paths", *arguments, "--capacity", "--from", xml)[0] == 2

@@ -261,3 +261,22 @@ def test_routes_that_are_none_are_passed_over():
     odd = Route(destination="nonsense/99", family=4, interface="eth1")
     nodes["id-a"] = replace(nodes["id-a"], routes=(odd, *nodes["id-a"].routes))
     assert len(find_paths(nodes, "a", "b").paths) == 1
+
+
+def test_capacity_of_a_pair_over_all_its_paths():
+    answer = find_paths(mapping(hgx()), "gpu0", "gpu1", with_capacity=True)
+    # NVLink, and the GPU's own PCIe link beside it.
+    assert answer.capacity.bandwidth_bytes_per_second == 450e9 + 63015384608
+    assert {hop.src for hop in answer.capacity.bottleneck} == {"a/gpu0"}
+    assert find_paths(mapping(hgx()), "gpu0", "gpu1").capacity is None
+
+
+def test_capacity_between_nodes_is_that_of_all_ports_of_the_best_transport():
+    ours, theirs = hgx("a"), hgx("b", lid=20)
+    both = [replace(one, interfaces=(nic("eno1", f"10.0.0.{at}/24"),)) for at, one in ((1, ours), (2, theirs))]
+    answer = find_paths(mapping(*both), "a/gpu0", "b/gpu0", with_capacity=True)
+    # Seven cards of others by NVLink and the own one by PCIe; the eight cards of 50 GB/s bound it.
+    assert answer.capacity.bandwidth_bytes_per_second == 400e9
+    assert len(answer.capacity.bottleneck) == 8
+    one = find_paths(mapping(*both), "a/mlx5_0", "b/mlx5_3", with_capacity=True)
+    assert one.capacity.bandwidth_bytes_per_second == 50e9
