@@ -26,6 +26,7 @@ class VertexKind(StrEnum):
     HOST_BRIDGE = "host-bridge"
     NUMA = "numa"
     MACHINE = "machine"  #: stands for "some NUMA node, not known which"
+    MEMORY = "memory"  #: stands for "any memory of the node", as an end of paths
     ADAPTER = "adapter"  #: a network card: its functions and ports share one PCIe link
     NIC = "nic"  #: a network interface
     HCA_PORT = "hca-port"

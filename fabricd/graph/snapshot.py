@@ -59,7 +59,7 @@ def graph_of(snapshot: Snapshot, *, node: str | None = None) -> Graph:
 
 
 def _add_numa(graph: Graph, snapshot: Snapshot, prefix: str) -> None:
-    """Add NUMA nodes, joined all to all, and the machine as a whole.
+    """Add NUMA nodes, joined all to all, the machine as a whole, and its memory as an end of paths.
 
     The memory of a GPU may be a NUMA node too; it is the GPU's own, and no place that a path leads through.
     """
@@ -91,6 +91,9 @@ def _add_numa(graph: Graph, snapshot: Snapshot, prefix: str) -> None:
             latency=nominal.INTERCONNECT_LATENCY if several else nominal.MEMORY_LATENCY,
             detail="may cross the interconnect" if several else "the only NUMA node",
         )
+    memory = graph.add(Vertex(name=f"{prefix}memory", kind=VertexKind.MEMORY, node=prefix[:-1]))
+    for place in (*(f"{prefix}numa{index}" for index in indices), machine.name):
+        graph.connect(memory.name, place, LinkKind.MEMORY, latency=0.0, detail="any memory of the node")
 
 
 def _add_loose_gpus(graph: Graph, snapshot: Snapshot, prefix: str) -> None:

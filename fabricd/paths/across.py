@@ -139,8 +139,20 @@ def _path(start: End, goal: End, pair: _Pair, measured: Measurement | None, ways
         evidence=weakest(hops),
         measured_age_seconds=measured.age_seconds if measured else None,
         virtual=virtual,
+        gdr=_gdr(start, goal, pair),
         because=(_why_joined(pair, measured),),
     )
+
+
+def _gdr(start: End, goal: End, pair: _Pair) -> bool | None:
+    """Whether GPUs at the ends send and receive without a copy in host memory; ``None`` without any, or unknown."""
+    ports = [
+        end.graph[f"{end.node}/{port.interface}"]
+        for end, port in ((start, pair.near), (goal, pair.far))
+        if end.vertex.kind is VertexKind.GPU
+    ]
+    can = {port.gdr for port in ports if port.kind is not VertexKind.GPU}
+    return False if False in can else True if can == {True} else None
 
 
 def _across(start: End, goal: End, pair: _Pair, measured: Measurement | None) -> tuple[Hop, Hop]:

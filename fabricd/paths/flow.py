@@ -4,7 +4,7 @@ from collections import deque
 
 from fabricd.graph.graph import Graph, VertexKind
 from fabricd.model.path import Capacity, Hop
-from fabricd.paths.search import ENDS_ONLY, may_cross
+from fabricd.paths.search import BETWEEN_NODES, may_cross
 
 
 def capacity(graph: Graph, src: str, dst: str, *, across: bool = False) -> Capacity:
@@ -35,7 +35,7 @@ class _Residual:
 
     def __init__(self, graph: Graph, src: str, dst: str, across: bool) -> None:
         relay = VertexKind.GPU in (graph[src].kind, graph[dst].kind)
-        kinds = {kind for kind in VertexKind if may_cross(kind, relay=relay)} | (ENDS_ONLY if across else set())
+        kinds = {kind for kind in VertexKind if may_cross(kind, relay=relay)} | (BETWEEN_NODES if across else set())
         usable = {vertex.name for vertex in graph if vertex.kind in kinds} | {src, dst}
         self.hops = [hop for hop in graph.edges() if hop.src in usable and hop.dst in usable]
         self.unlimited = 1 + sum(round(hop.bandwidth_bytes_per_second or 0) for hop in self.hops)

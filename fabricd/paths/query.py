@@ -119,9 +119,9 @@ def _split(nodes: Mapping[str, Snapshot], names: Mapping[str, str], name: str, l
     if slash:
         if node not in by_name:
             raise UnknownNameError("node", node, sorted(names.values()))
-        return by_name[node], device or VertexKind.MACHINE.value
+        return by_name[node], device or VertexKind.MEMORY.value
     if name in by_name:
-        return by_name[name], VertexKind.MACHINE.value
+        return by_name[name], VertexKind.MEMORY.value
     if local not in nodes:
         raise UnknownNameError("node", local, sorted(names.values()))
     return local, name

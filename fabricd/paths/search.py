@@ -6,7 +6,7 @@ finds the greatest width between the ends, the other the quickest path that uses
 Dijkstra's algorithm, once on (max, min) and once on (min, +), and together they are exact.
 
 What a path may lead through: switches, host bridges, NUMA nodes and cards always; a GPU only if a GPU is at one of
-the ends (a relay is work for a GPU that takes part); a port never, it is an end.
+the ends (a relay is work for a GPU that takes part); a port never, it is an end, and so is "any memory".
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -29,13 +29,14 @@ MAX_ENDS = 1536
 #: Width of a link whose bandwidth is not known: it cannot be called the bottleneck.
 UNKNOWN_WIDTH = float("inf")
 
-#: A path of one node starts or ends there, and does not lead through.
-ENDS_ONLY = frozenset({VertexKind.NIC, VertexKind.HCA_PORT, VertexKind.NETWORK})
+#: What leads from one node to another, and nowhere within one.
+BETWEEN_NODES = frozenset({VertexKind.NIC, VertexKind.HCA_PORT, VertexKind.NETWORK})
+_ENDS_ONLY = BETWEEN_NODES | {VertexKind.MEMORY}
 
 
 def may_cross(kind: VertexKind, *, relay: bool) -> bool:
     """Tell whether a path may lead through such a vertex; ``relay``: a GPU is at one of its ends."""
-    return kind not in ENDS_ONLY and (relay or kind is not VertexKind.GPU)
+    return kind not in _ENDS_ONLY and (relay or kind is not VertexKind.GPU)
 
 
 @dataclass(frozen=True, slots=True)

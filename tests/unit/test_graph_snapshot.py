@@ -266,7 +266,7 @@ def test_the_work_is_bounded_whatever_a_snapshot_claims():
 
     names = tuple(f"b{number}" for number in range(400))
     maze = tuple(nic(name, kind=InterfaceKind.BOND, members=names, parent="b7") for name in names)
-    assert len(graph_of(node(interfaces=maze))) == 402
+    assert len(graph_of(node(interfaces=maze))) == 403
 
     many = tuple(nic(f"e{number}", f"10.{number // 250}.{number % 250}.1/24") for number in range(4000))
     assert len(find_networks(mapping(node(interfaces=many))).networks) == 4000

@@ -74,7 +74,7 @@ def test_names_of_one_end(name):
 
 
 def test_names_that_do_not_exist_list_those_that_do():
-    with pytest.raises(UnknownNameError, match=r"no device on b called 'eth9'.*numa0, lo, fast, slow"):
+    with pytest.raises(UnknownNameError, match=r"no device on b called 'eth9'.*numa0, memory, lo, fast, slow"):
         find_paths(two_hosts(), "fast", "b/eth9")
     with pytest.raises(InputError, match="a name of 600 characters"):
         find_paths(two_hosts(), "x" * 600, "numa0")
@@ -280,3 +280,30 @@ def test_capacity_between_nodes_is_that_of_all_ports_of_the_best_transport():
     assert len(answer.capacity.bottleneck) == 8
     one = find_paths(mapping(*both), "a/mlx5_0", "b/mlx5_3", with_capacity=True)
     assert one.capacity.bandwidth_bytes_per_second == 50e9
+
+
+def test_a_node_stands_for_any_of_its_memory():
+    best = find_paths(mapping(hgx("a"), hgx("b", lid=20)), "a", "b").paths[0]
+    # Not over the interconnect: the memory beside the card will do.
+    assert best.bandwidth_bytes_per_second == 50e9
+    assert [hop.dst for hop in best.hops[:2]] == ["a/numa0", "a/pci0000:00"]
+    (local, *_) = find_paths(mapping(hgx("a")), "a", "mlx5_7").paths
+    assert (local.bandwidth_bytes_per_second, local.type) == (50e9, PathType.PHB)
+    # A device at an unknown NUMA node is near some memory too.
+    two = (NumaNode(index=0, cpus=(0,)), NumaNode(index=1, cpus=(1,)))
+    fast = nic("eth0", pci_address="0000:00:03.0", speed_bytes_per_second=25 * 10**9)
+    snapshot = node(numa=two, pci=(pci("0000:00:03.0"),), interfaces=(fast,))
+    assert find_paths(mapping(snapshot), "eth0", "a").paths[0].bandwidth_bytes_per_second == 25e9
+    assert find_paths(mapping(snapshot), "eth0", "numa1").paths[0].bandwidth_bytes_per_second == 10e9
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "gdr"), [(True, True, True), (True, False, False), (None, True, None), (None, False, False)]
+)
+def test_gpudirect_needs_both_ends(ours, theirs, gdr):
+    ends = [
+        replace(one, hcas=tuple(replace(card, dmabuf=can, peer_memory=can) for card in one.hcas))
+        for one, can in ((hgx("a"), ours), (hgx("b", lid=20), theirs))
+    ]
+    assert find_paths(mapping(*ends), "a/gpu0", "b/gpu0").paths[0].gdr is gdr
+    assert find_paths(mapping(*ends), "a", "b").paths[0].gdr is None

@@ -21,7 +21,7 @@ def tree_of(graph: Graph, snapshot: Snapshot | None, networks: NetworkMap) -> Tr
     """Return the tree of one node's graph. A device that hangs on several others stands below the first."""
     labels = _Labels(snapshot, networks)
     trunk = Tree(text("node", "bold"), hide_root=True, guide_style="dim")
-    seen = {vertex.name for vertex in graph.of_kind(*_ROOTS)}
+    seen = {vertex.name for vertex in graph.of_kind(*_ROOTS, VertexKind.MEMORY)}
     for root in sorted(graph.of_kind(*_ROOTS), key=lambda vertex: vertex.kind is VertexKind.MACHINE):
         below = _below(graph, root.name, seen)
         if root.kind is VertexKind.NUMA or below:
