@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from demo.job import Burst, Job
 
-_BURST_SECONDS = 0.25
+_BURST_SECONDS = 0.1  # short, so that jobs take turns faster than the machine's mood changes
 _BURST_MOST = 20
-_QUICK_TURNS = 4  # a job that is quick gets more turns a round: its best is sought among more bursts, at little cost
+_QUICK_TURNS = 12  # a quick job gets more turns a round: its best is sought among many more, at little cost
 
 
 @dataclass(kw_only=True)

@@ -69,7 +69,7 @@ def test_shares_and_speeds_are_of_the_best_all_reduce_and_of_all_bytes():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "count", "turns"), [(0.001, 20, 4), (0.05, 5, 4), (0.2, 1, 4), (0.3, 1, 1), (3.0, 1, 1)]
+    ("seconds", "count", "turns"), [(0.001, 20, 12), (0.03, 3, 12), (0.1, 1, 12), (0.2, 1, 1), (3.0, 1, 1)]
 )
 def test_quick_jobs_get_longer_bursts_and_more_of_them(seconds, count, turns):
     found = Series(size=MIB, ranks=2)
