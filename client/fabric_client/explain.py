@@ -2,6 +2,7 @@
 
 from fabric_client.environment import Identity
 from fabric_client.runner import Runner
+from fabricd.model.path import Transport
 from fabricd.model.plan import GroupPlan, NetworkChoice
 from fabricd.units import format_bandwidth, format_latency, format_ranges
 
@@ -42,12 +43,14 @@ def _plan_lines(plan: GroupPlan) -> list[str]:
 
 
 def _network_line(network: NetworkChoice) -> str:
-    mark = "chosen " if network.chosen else "not    "
-    figures = (
-        f"{format_bandwidth(network.bandwidth_bytes_per_second)}, {format_latency(network.latency_seconds)}, "
-        f"{network.evidence}"
-    )
-    age = f" {network.age_seconds:.0f} s ago" if network.age_seconds is not None else ""
-    virtual = ", virtual" if network.virtual else ""
+    told: list[str] = [] if network.transport is Transport.UNKNOWN else [str(network.transport)]
+    if network.virtual:
+        told.append("virtual")
+    if network.bandwidth_bytes_per_second is not None or network.latency_seconds is not None:
+        age = f" {network.age_seconds:.0f} s ago" if network.age_seconds is not None else ""
+        told.append(format_bandwidth(network.bandwidth_bytes_per_second))
+        told.append(format_latency(network.latency_seconds))
+        told.append(f"{network.evidence}{age}")
+    facts = f" ({', '.join(told)})" if told else ""
     because = f": {network.reason}" if network.reason else ""
-    return f"{mark} {network.network} ({network.transport}{virtual}; {figures}{age}){because}"
+    return f"{'chosen' if network.chosen else 'not   '} {network.network}{facts}{because}"

@@ -191,6 +191,28 @@ def test_a_killed_launcher_leaves_no_rank(started):
     eventually(lambda: not any(map(alive, pids)))
 
 
+def test_what_nohup_ignores_stays_ignored(url):
+    code = "import os, time; os.write(1, f'{os.getpid()}\\n'.encode()); time.sleep(2)"
+    command = [FABRICCTL, "run", "-n", "1", "--", sys.executable, "-c", code]
+    with subprocess.Popen(
+        ["/bin/sh", "-c", 'trap "" HUP INT; exec "$@"', "sh", *command],
+        env={**os.environ, "FABRICD_URL": url}, stdout=subprocess.PIPE, text=True,
+    ) as job:  # fmt: skip
+        pids_of(job, 1)
+        job.send_signal(signal.SIGHUP)
+        job.send_signal(signal.SIGINT)
+        assert job.wait(15) == 0
+
+
+def test_a_launcher_ended_while_its_daemon_starts_leaves_nothing(tmp_path):
+    env = {**os.environ, "FABRICD_SOCKET": str(tmp_path / "none.sock"), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([FABRICCTL, "run", "-n", "1", "--", "true"], env=env, stderr=subprocess.DEVNULL) as job:
+        eventually(lambda: list(tmp_path.glob("fabricd-*")))
+        job.terminate()
+        assert job.wait(15) == 143
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_other_signals_are_passed_on(started):
     code = (
         "import os, signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0)); "

@@ -83,7 +83,21 @@ def run_job(job: Job) -> int:
     Raises:
         InputError: the command cannot be started.
     """
-    return asyncio.run(_Run(job).run())
+    try:
+        return asyncio.run(_Run(job).run())
+    finally:
+        end_on_signals()  # the event loop has taken its handlers away
+
+
+def end_on_signals() -> None:
+    """Make signals that would end this process unwind it, so that what it has made is removed."""
+    for number in _ENDING - {signal.SIGINT}:  # Python does so for that one
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice stands
+            signal.signal(number, _unwind)
+
+
+def _unwind(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _status(returncode: int) -> int:
@@ -107,7 +121,8 @@ class _Run:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in _FORWARDED:
-            loop.add_signal_handler(number, self._signalled, number)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and shells without job control leave them
+                loop.add_signal_handler(number, self._signalled, number)
         deadline = loop.call_later(self._job.timeout, self._timed_out) if self._job.timeout else None
         try:
             port = free_port()

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fabric_client.cli.launcher import Job, run_job
+from fabric_client.cli.launcher import Job, end_on_signals, run_job
 from fabric_client.cli.own_daemon import daemon_for_job
 from fabricd.errors import InputError
 
@@ -58,6 +58,7 @@ def job_environment(group: str | None) -> Iterator[dict[str, str]]:
 
     The secret is new for each job and lies in a file that only this user can read.
     """
+    end_on_signals()
     with daemon_for_job() as url, tempfile.TemporaryDirectory(prefix="fabricctl-") as name:
         path = Path(name) / "secret"
         path.touch(mode=0o600)
