@@ -17,7 +17,12 @@ missing_packages() {
     compgen -G '/usr/lib/python3*/ensurepip/__init__.py' >/dev/null || missing+=(python3-venv)
     [ -e /usr/lib/python3/dist-packages/pyverbs ] || missing+=(python3-pyverbs)
     [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
+    command -v ibsim >/dev/null || missing+=(ibsim-utils)
+    command -v ibnetdiscover >/dev/null || missing+=(infiniband-diags)
     command -v ip >/dev/null && command -v tc >/dev/null || missing+=(iproute2)
+    # The tests build a small NVML from C.
+    command -v gcc >/dev/null || missing+=(gcc)
+    [ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
     echo "${missing[@]}"
 }
 
