@@ -119,6 +119,27 @@ def test_a_daemon_that_is_killed_and_comes_back_does_not_disturb_the_job(tmp_pat
             assert "unwatched" not in ended.err
 
 
+def test_a_daemon_that_restarts_while_ranks_gather_only_delays_them(tmp_path):
+    folder = tmp_path / "d"
+    folder.mkdir()
+    with ExitStack() as stack:
+        first = stack.enter_context(daemon(folder))
+        group = new_group(first.url)
+        command = [sys.executable, *SCENE, "works"]
+        jobs = [
+            stack.enter_context(subprocess.Popen(command, env=rank_environment(0, 2, group), stdout=subprocess.PIPE))
+        ]
+        with httpx.Client(headers={SECRET_HEADER: group["FABRICD_GROUP_SECRET"]}, trust_env=False) as asker:
+            address = f"{first.url}/v1/groups/{group['FABRICD_GROUP']}"
+            eventually(lambda: asker.get(address).status_code == 200, 15)
+        first.kill()
+        time.sleep(1.0)
+        stack.enter_context(daemon(folder, "--port", first.url.rsplit(":", 1)[1]))
+        jobs.append(stack.enter_context(subprocess.Popen(command, env=rank_environment(1, 2, group))))
+        assert [job.wait(30) for job in jobs] == [0, 0]
+        assert b'"fine": true' in jobs[0].stdout.read()
+
+
 def test_a_job_outlives_a_daemon_that_does_not_come_back(tmp_path):
     stop = tmp_path / "stop"
     with (

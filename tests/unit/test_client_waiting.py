@@ -1,0 +1,194 @@
+"""Waiting for an operation, and what explain() tells of a plan."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from fabric_client import progress
+from fabric_client.environment import Identity
+from fabric_client.explain import explain_communicator
+from fabric_client.progress import spins_for, wait_for
+from fabric_client.runner import Runner
+from fabricd.errors import CommunicatorError, EngineError, InputError, OperationTimeoutError, RankLostError
+from fabricd.model.observation import Evidence
+from fabricd.model.path import Transport
+from fabricd.model.plan import GroupPlan, NetworkChoice, RankSlice
+
+
+class After:
+    """An operation that ends after so many tests, or with an error."""
+
+    def __init__(self, tests, error=None):
+        self.left = tests
+        self.error = error
+
+    def test(self):
+        self.left -= 1
+        if self.left <= 0 and self.error is not None:
+            raise self.error
+        return self.left <= 0
+
+
+def no_failure():
+    return None
+
+
+def test_it_ends_with_the_operation():
+    for tests in (1, 16, 17, 5000):
+        pending = After(tests)
+        wait_for(pending, no_failure, timeout=5, what="x")
+        assert pending.left == 0
+
+
+def test_a_timeout_names_the_operation():
+    begun = time.monotonic()
+    with pytest.raises(OperationTimeoutError, match=r"all_reduce did not end within 0\.05 s"):
+        wait_for(After(10**9), no_failure, timeout=0.05, what="all_reduce")
+    assert 0.05 <= time.monotonic() - begun < 1
+
+
+def test_a_failure_of_the_group_ends_it():
+    lost = RankLostError("g", [3])
+    with pytest.raises(RankLostError) as error:
+        wait_for(After(10**9), lambda: lost, timeout=None, what="x")
+    assert error.value is lost
+
+
+def test_a_long_wait_naps_and_a_long_transfer_does_not(monkeypatch):
+    monkeypatch.setattr(progress, "_SPIN_SECONDS", 0.02)
+
+    class Bytes:
+        nbytes = 100_000_000  # a second at the slowest rate
+
+    def processor_seconds(*arrays):
+        used = time.thread_time()
+        with pytest.raises(OperationTimeoutError):
+            wait_for(After(10**9), no_failure, timeout=0.4, what="x", arrays=arrays)
+        return time.thread_time() - used
+
+    naps, spins = processor_seconds(None), processor_seconds(Bytes())
+    assert naps < spins / 2
+
+
+def test_ranks_that_share_cores_look_up_sooner():
+    cores = len(os.sched_getaffinity(0))
+    assert spins_for(1) == spins_for(cores) > spins_for(cores + 1) >= 1
+
+
+class Engine:
+    """An engine whose operations are given."""
+
+    name, rank, size = "test", 1, 4
+
+    def __init__(self, *pending):
+        self.pending = list(pending)
+        self.abandoned = False
+
+    def start(self):
+        return self.pending.pop(0)
+
+    farewell = barrier = start
+
+    def abandon(self):
+        self.abandoned = True
+
+    def shutdown(self, *, timeout):
+        return True
+
+    def describe(self):
+        return ("MPICH 9 over UCX",)
+
+
+def runner_of(*pending, timeout=1.0):
+    return Runner(Engine(*pending), None, "g", timeout=timeout, ranks_on_host=1)
+
+
+def test_a_failed_operation_breaks_the_communicator_for_good():
+    runner = runner_of(After(1, EngineError("cable")), After(1))
+    with pytest.raises(EngineError, match="cable"):
+        runner.run("all_gather", runner.engine.start, None)
+    assert runner.engine.abandoned
+    with pytest.raises(CommunicatorError, match="barrier: the communicator of group 'g' is broken since cable"):
+        runner.run("barrier", runner.engine.start, None)
+    runner.close(None)
+    with pytest.raises(CommunicatorError, match="is closed"):
+        runner.run("barrier", runner.engine.start, None)
+
+
+def test_a_wrong_argument_does_not_break_it():
+    runner = runner_of(After(1, InputError("too short")), After(1))
+    with pytest.raises(InputError):
+        runner.run("recv", runner.engine.start, None)
+    runner.run("barrier", runner.engine.start, None)
+
+
+def test_an_operations_own_timeout_counts_and_none_is_the_communicators():
+    with pytest.raises(OperationTimeoutError, match=r"within 0\.01 s"):
+        runner_of(After(10**9)).run("x", lambda: After(10**9), 0.01)
+    with pytest.raises(OperationTimeoutError, match=r"within 0\.02 s"):
+        runner_of(timeout=0.02).run("x", lambda: After(10**9), None)
+
+
+def test_collectives_of_several_threads_run_one_at_a_time():
+    running, most = [0], [0]
+
+    class Slow:
+        def __init__(self):
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            self.end = time.monotonic() + 0.01
+
+        def test(self):
+            if time.monotonic() < self.end:
+                return False
+            running[0] -= 1
+            return True
+
+    runner = runner_of()
+    threads = [threading.Thread(target=runner.collective, args=("x", Slow, None)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+
+
+def test_explain_tells_the_plan_in_a_few_lines():
+    plan = GroupPlan(
+        engine="mpi",
+        size=4,
+        ranks=tuple(RankSlice(rank=rank, node=f"node{rank // 3}", host_index=rank // 3) for rank in range(4)),
+        networks=(
+            NetworkChoice(network="n1/lo", transport=Transport.UNKNOWN, reason="a loopback leads nowhere"),
+            NetworkChoice(
+                network="10.1.0.0/24", transport=Transport.ETHERNET, bandwidth_bytes_per_second=1.2e9,
+                latency_seconds=2e-5, evidence=Evidence.MEASURED, age_seconds=3.0, chosen=True, virtual=True,
+                reason="the only one",
+            ),
+        ),
+        because=("4 ranks on 2 hosts",),
+    )  # fmt: skip
+
+    class Member:
+        def __init__(self):
+            self.plan = plan
+
+        def describe(self):
+            return "watched, daemon at http://a:1"
+
+    runner = Runner(Engine(), Member(), "g", timeout=None, ranks_on_host=3)
+    identity = Identity(
+        group="g", rank=1, size=4, incarnation=0, source="RANK and WORLD_SIZE", group_source="argument",
+        group_asked=True, all_local=False,
+    )  # fmt: skip
+    assert explain_communicator(runner, identity).splitlines() == [
+        "group g: rank 1 of 4 (from RANK and WORLD_SIZE), engine test",
+        "rendezvous: watched, daemon at http://a:1",
+        "hosts: 2 (node0 has ranks 0-2; node1 has ranks 3)",
+        "chosen 10.1.0.0/24 (ethernet, virtual, 1.2 GB/s, 20 us, measured 3 s ago): the only one",
+        "not    n1/lo: a loopback leads nowhere",
+        "4 ranks on 2 hosts",
+        "MPICH 9 over UCX",
+    ]
