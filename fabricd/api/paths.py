@@ -9,7 +9,8 @@ from fabricd.api.message import answers, json_response
 from fabricd.api.services import UsesServices
 from fabricd.background import in_thread
 from fabricd.model.path import PathAnswer
-from fabricd.paths.query import MAX_NAME, find_paths
+from fabricd.paths.ends import MAX_NAME
+from fabricd.paths.query import find_paths
 from fabricd.paths.search import MAX_CANDIDATES
 
 router = APIRouter()

@@ -1,6 +1,6 @@
 """Ways between two nodes that share no subnet: by their routes. That a router passes it on is assumed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
@@ -14,17 +14,16 @@ MAX_PORTS = 64
 _BY_IP = frozenset({Transport.ETHERNET, Transport.SLINGSHOT})
 
 
-def routed_networks(networks: Sequence[Network], a: Snapshot, b: Snapshot) -> Iterator[Network]:
+def routed_networks(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> Iterator[Network]:
     """Yield a network for each pair of ports such that each node's routes lead to the other by them.
 
     Nothing, where the two share a subnet: that is the better way, and routes follow it.
 
     Args:
         networks: those of the two nodes, by their facts.
-        a: one node.
-        b: the other.
+        nodes: the two, by node_id.
     """
-    ours, theirs = a.node.node_id, b.node.node_id
+    (ours, a), (theirs, b) = nodes.items()
     by_ip = [network for network in networks if network.transport in _BY_IP]
     if any({ours, theirs} <= {port.node for port in network.ports} for network in by_ip):
         return

@@ -11,24 +11,13 @@ from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, Path, PathType, Rejected, Transport
 from fabricd.paths.describe import bottleneck, weakest
+from fabricd.paths.ends import PORTS, End
 from fabricd.paths.search import Hops, PathSearch
 
 #: Pairs of ports that are looked at: two nodes with 64 ports each on one network stay below.
 MAX_PAIRS = 4096
 
 _NETWORK = "network:"
-_PORTS = frozenset({VertexKind.NIC, VertexKind.HCA_PORT})
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """One end of a path."""
-
-    node_id: str
-    node: str  #: display name
-    graph: Graph
-    vertex: Vertex
-    refused: str = ""  #: why nothing starts or ends there
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +108,7 @@ def _can_be(port: NetworkPort, end: End) -> bool:
     name = f"{end.node}/{port.interface}"
     if port.node != end.node_id or name not in end.graph:
         return False
-    return end.vertex.kind not in _PORTS or name == end.vertex.name
+    return end.vertex.kind not in PORTS or name == end.vertex.name
 
 
 def _path(start: End, goal: End, pair: _Pair, measured: Measurement | None, ways: tuple[Hops, Hops]) -> Path:
@@ -202,5 +191,5 @@ def _refused(found: NetworkMap, start: End, goal: End) -> Iterator[Rejected]:
             yield Rejected(name=network.name, reason=f"only {name} is on it")
             continue
         for end in (start, goal):
-            if end.vertex.kind in _PORTS and not any(_can_be(port, end) for port in network.ports):
+            if end.vertex.kind in PORTS and not any(_can_be(port, end) for port in network.ports):
                 yield Rejected(name=network.name, reason=f"{end.vertex.name} is not on it")

@@ -6,7 +6,7 @@ from fabricd.graph.graph import LinkKind, VertexKind
 from fabricd.graph.networks import NetworkMap
 from fabricd.model.path import Path, Rejected, Transport
 from fabricd.model.snapshot import Snapshot
-from fabricd.paths.across import End
+from fabricd.paths.ends import End
 
 _WITHIN = (Transport.NVLINK, Transport.C2C)
 _BETWEEN = (

@@ -7,9 +7,10 @@ from fabricd.graph.graph import LinkKind, VertexKind
 from fabricd.graph.nccl_xml_read import read
 from fabricd.model.observation import Evidence
 from fabricd.model.path import PathType
+from fabricd.paths.ends import ends_of
 from fabricd.paths.graph_matrix import affinities_of, graph_matrix
 from fabricd.paths.matrix import format_matrix
-from fabricd.paths.query import all_paths, ends_of, paths_in
+from fabricd.paths.query import all_paths, paths_in
 
 CPU = 'numaid="{0}" affinity="ff,000000ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"'
 G4 = 'link_speed="16.0 GT/s PCIe" link_width="16"'

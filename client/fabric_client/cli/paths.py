@@ -15,11 +15,11 @@ from fabricd.graph.from_nccl import graph_from_nccl
 from fabricd.graph.graph import Graph
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.nccl_xml_types import NcclTopology
-from fabricd.graph.snapshot import graph_of
 from fabricd.model.path import PathAnswer, PathType, Rejected
+from fabricd.paths.ends import Ends, ends_of
 from fabricd.paths.explain_nccl import given_away
 from fabricd.paths.nccl.view import NcclView
-from fabricd.paths.query import all_paths, display_names, ends_of, find_paths, paths_from, paths_in
+from fabricd.paths.query import all_paths, find_paths, paths_from, paths_in
 
 
 class View(StrEnum):
@@ -159,12 +159,9 @@ def _of_nodes(source: Source, wanted: _Wanted) -> PathAnswer:
             candidates=wanted.candidates,
             with_capacity=wanted.capacity,
         )
-    names = display_names(source.nodes)
-    node, slash, device = wanted.src.rpartition("/")
-    snapshot = source.node(node if slash else "")
-    prefix = names[snapshot.node.node_id]
-    graph = graph_of(snapshot, node=prefix)
-    return _all(graph, ends_of(graph, snapshot), graph.find(device, node=prefix).name if wanted.src else "")
+    ends = Ends(source.nodes)
+    start = ends.find(wanted.src or source.node().node.node_id)
+    return _all(start.graph, ends_of(start.graph, source.nodes[start.node_id]), start.vertex.name if wanted.src else "")
 
 
 def _all(graph: Graph, ends: Sequence[str], start: str) -> PathAnswer:
