@@ -203,3 +203,40 @@ def test_the_matrix_of_a_file():
         "NIC0\tPIX\tSYS\t X \t\t\t\t",
     ]
     assert "NIC0: mlx5_0" in page
+
+
+SLOW = 'link_speed="2.5 GT/s PCIe" link_width="1"'
+C2C = '<c2c bw="50000" count="4"/>'
+
+
+@pytest.mark.parametrize(
+    ("body", "src", "dst", "kind", "transport"),
+    [
+        (gpu("11", 0, nvlink("12", 4)) + gpu("12", 1, nvlink("11", 4)), "gpu0", "gpu1", "NVL", "nvlink"),
+        (
+            gpu("11", 0, nvlink("12"), pcie=SLOW)
+            + gpu("12", 1, nvlink("11") + nvlink("13"))
+            + gpu("13", 2, nvlink("12"), pcie=SLOW),
+            "gpu0", "gpu2", "NVB", "nvlink",
+        ),
+        (
+            gpu("11", 0, nvlink("12"), pcie=SLOW) + gpu("12", 1, nvlink("11")) + nic("13", 0),
+            "gpu0", "net0", "PXN", "pcie",
+        ),
+        (gpu("11", 0, C2C, pcie=SLOW) + nic("13", 0), "gpu0", "net0", "P2C", "pcie"),
+        (gpu("11", 0, C2C, pcie=SLOW), "gpu0", "numa0", "C2C", "c2c"),
+        (gpu("11", 0, C2C, pcie=SLOW) + gpu("12", 1, C2C, pcie=SLOW), "gpu0", "gpu1", "C2C", "c2c"),
+        (gpu("11", 0) + nic("13", 0), "gpu0", "net0", "PHB", "pcie"),
+        (switch("10", gpu("11", 0) + nic("13", 0)), "gpu0", "net0", "PIX", "pcie"),
+        (switch("10", gpu("11", 0) + switch("20", nic("13", 0))), "gpu0", "net0", "PXB", "pcie"),
+    ],
+)  # fmt: skip
+def test_types_of_paths_in_nccls_words(body, src, dst, kind, transport):
+    best = paths_in(graph_of_xml(cpu(0, body)), src, dst).paths[0]
+    assert (best.type, best.transport) == (kind, transport)
+
+
+def test_gpudirect_is_of_a_gpu_and_a_port_that_both_can():
+    graph = graph_of_xml(cpu(0, gpu("11", 0) + gpu("12", 1) + nic("13", 0) + nic("14", 1, gdr=0)))
+    ends = ("net0", True), ("net1", False), ("gpu1", None), ("numa0", None)
+    assert [(dst, paths_in(graph, "gpu0", dst).paths[0].gdr) for dst, _ in ends] == list(ends)
