@@ -64,7 +64,7 @@ def _add_numa(graph: Graph, snapshot: Snapshot, prefix: str) -> None:
     The memory of a GPU may be a NUMA node too; it is the GPU's own, and no place that a path leads through.
     """
     of_gpus = {gpu.memory_numa_node for gpu in snapshot.gpus}
-    indices = [numa.index for numa in snapshot.numa if numa.index not in of_gpus]
+    indices = list(dict.fromkeys(numa.index for numa in snapshot.numa if numa.index not in of_gpus))
     if len(indices) > MAX_NUMA_NODES:
         raise InputError(f"{prefix[:-1]}: {len(indices)} NUMA nodes, more than any machine has ({MAX_NUMA_NODES})")
     several = len(indices) > 1
@@ -200,7 +200,9 @@ def _add_hca_ports(graph: Graph, snapshot: Snapshot, prefix: str, vertex_of: dic
 def _gpudirect(hca: Hca) -> bool | None:
     """Whether memory of GPUs can be registered with an HCA, one way or another; ``None`` is not known."""
     ways = (hca.dmabuf, hca.peer_memory)
-    return True if True in ways else None if None in ways else False
+    if True in ways:
+        return True
+    return None if None in ways else False
 
 
 def _link_port(graph: Graph, port: str, card: str, speed: int | None, how: str) -> None:

@@ -69,9 +69,6 @@ def _figure(hop: Hop) -> str:
 
 def _facts(path: Path) -> list[str]:
     """What a reader must know of a path, wherever it stands."""
-    facts = []
-    if path.virtual:
-        facts.append("virtual: no hardware backs it, so its nominal speed says nothing until it is measured")
-    if path.evidence is Evidence.MEASURED and path.measured_age_seconds is not None:
-        facts.append(f"measured {path.measured_age_seconds:.0f} s ago")
-    return facts
+    if path.virtual and path.evidence is not Evidence.MEASURED:
+        return ["virtual: no hardware backs it, so its nominal speed says nothing until it is measured"]
+    return ["virtual: no hardware backs it"] if path.virtual else []

@@ -30,11 +30,9 @@ class View(StrEnum):
 
 
 SrcArgument = Annotated[
-    str, typer.Argument(metavar="[SRC]", help="eth0, mlx5_0:1, gpu0, numa0, a PCI address; of another node NODE/eth0.")
+    str, typer.Argument(metavar="SRC", help="eth0, mlx5_0:1, gpu0, numa0, a PCI address; of another node NODE/eth0.")
 ]
-DstArgument = Annotated[
-    str, typer.Argument(metavar="[DST]", help="As SRC. Without it, the paths of SRC to all others.")
-]
+DstArgument = Annotated[str, typer.Argument(metavar="DST", help="As SRC. Without it, the paths of SRC to all others.")]
 ViewOption = Annotated[View, typer.Option("--view", help="What the hardware can do, or what NCCL would decide.")]
 ExplainOption = Annotated[bool, typer.Option("--explain", help="Show every hop, and why each candidate lost.")]
 EnvOption = Annotated[
