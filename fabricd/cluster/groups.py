@@ -181,7 +181,7 @@ class GroupService:
             FabricError: refused, or what became of the group.
         """
         group = self._group_of_member(name, rank, shown)
-        stream = WatchStream(next(self._numbers), group.state.left())
+        stream = WatchStream(next(self._numbers), group.state.left)
         self._apply(group, ev.WatchOpened(rank=rank, stream=stream.number))
         group.streams[stream.number] = stream
         try:
@@ -287,9 +287,9 @@ class GroupService:
                     group.joined.set()
                 case ev.AnswerFences():
                     group.wake_fences()
-                case ev.Tell(event=told, can_wait=can_wait):
+                case ev.Tell(event=told):
                     for stream in group.streams.values():
-                        stream.put(told, can_wait=can_wait)
+                        stream.put(told)
                 case ev.EndWatch(stream=number):
                     if number in group.streams:
                         group.streams[number].end()

@@ -117,10 +117,9 @@ class AnswerFences:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tell:
-    """Send an event to every open stream; one that can wait may be sent with the next."""
+    """Send an event to every open stream."""
 
     event: WatchEvent
-    can_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

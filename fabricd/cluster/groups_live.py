@@ -8,6 +8,7 @@ from fabricd.cluster.groups_access import Access
 from fabricd.cluster.groups_state import GroupState
 from fabricd.cluster.groups_stream import WatchStream
 from fabricd.model.codec import to_json
+from fabricd.model.plan import RankSlice
 from fabricd.model.wire import FenceAnswer, JoinAnswer
 
 
@@ -28,6 +29,7 @@ class Group:
         self.joined = asyncio.Event()
         self.fenced = asyncio.Event()
         self.planning: asyncio.Task[None] | None = None
+        self._bare: tuple[RankSlice, ...] | None = None  #: the plan's slices without settings
         self._encoded: tuple[int, bytes] | None = None  #: the latest fence's answer
 
     def is_member(self, claim: str, rank: int) -> bool:
@@ -45,7 +47,9 @@ class Group:
         state = self.state
         if state.plan is None:
             return None
-        slices = tuple(one if one.rank == rank else replace(one, settings=()) for one in state.plan.ranks)
+        if self._bare is None:
+            self._bare = tuple(replace(one, settings=()) for one in state.plan.ranks)
+        slices = (*self._bare[:rank], state.plan.ranks[rank], *self._bare[rank + 1 :])
         answer = JoinAnswer(
             group=state.name,
             incarnation=state.incarnation,

@@ -104,6 +104,7 @@ def state_of(record: GroupRecord, now: float, *, max_bytes: int) -> GroupState:
         failure=record.failure,
         rounds_done=record.rounds_done,
         last_keys=record.last_keys,
+        left=[one.rank for one in record.members if one.left],
         forget_at=now + FAILED_SECONDS if record.failure else None,
     )
 

@@ -14,7 +14,7 @@ from fabricd.cluster import groups_events as ev
 from fabricd.cluster.groups_failure import Failure, FailureKind, Member, failure_of, lost_failure, timeout_failure
 from fabricd.errors import GroupConflictError, GroupError, GroupGoneError, InputError
 from fabricd.model.plan import GroupPlan
-from fabricd.model.wire import GroupPhase, GroupStatus, WatchEvent
+from fabricd.model.wire import GroupPhase, GroupStatus
 
 #: A watch that broke is opened again within this time, or the member is lost. So it is with a join whose connection
 #: the member closed: a program that is killed closes it, and one that wants to go on asks again at once.
@@ -54,6 +54,7 @@ class GroupState:
     open_round: dict[int, Mapping[str, str]] = field(default_factory=dict)  #: keys that came, by rank
     rounds_done: int = 0
     last_keys: dict[str, str] = field(default_factory=dict)  #: of the latest complete round
+    left: list[int] = field(default_factory=list)  #: ranks that went in peace, in that order; it only grows
     bytes: int = 0  #: what views and keys take
     forget_at: float | None = None  #: when nobody needs to be answered any more
     _claims: dict[str, int] = field(default_factory=dict)
@@ -107,10 +108,6 @@ class GroupState:
             raise GroupGoneError(f"rank {rank} is no member of group {self.name!r}", hint="join again")
         return found
 
-    def left(self) -> tuple[int, ...]:
-        """Return the ranks that went in peace."""
-        return tuple(sorted(rank for rank, member in self.members.items() if member.left))
-
     def status(self) -> GroupStatus:
         """Return what a member may know."""
         waiting = self.phase is GroupPhase.FORMING
@@ -122,7 +119,7 @@ class GroupState:
             present=tuple(sorted(rank for rank, member in self.members.items() if not member.left)),
             missing=tuple(rank for rank in range(self.size) if rank not in self.members) if waiting else (),
             lost=self.failure.ranks if self.failure else (),
-            left=self.left(),
+            left=tuple(sorted(self.left)),
             reason=self.failure.reason if self.failure else "",
         )
 
@@ -256,12 +253,12 @@ class GroupState:
         if member.left:
             return []
         member.left, member.due = True, None
+        self.left.append(member.rank)
         done: list[ev.Instruction] = [] if member.watch is None else [ev.EndWatch(stream=member.watch)]
         if self.phase is GroupPhase.FAILED:
             return done
-        if not all(one.left for one in self.members.values()):
-            told = WatchEvent(kind="left", ranks=(member.rank,))
-            return [*done, ev.Save(can_wait=True), ev.Tell(event=told, can_wait=True)]
+        if len(self.left) < self.size:
+            return [*done, ev.Save(can_wait=True)]
         self.phase, self.forget_at = GroupPhase.ENDED, now + ENDED_SECONDS
         self._strip()
         return [*done, ev.Save(), ev.AnswerJoins(), ev.AnswerFences()]

@@ -1,7 +1,7 @@
 """What one member's event stream has to say."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from fabricd.model.wire import WatchEvent
 
@@ -16,23 +16,22 @@ class WatchStream:
     Ranks that left are told of with the next beat or event, together: at the end of a large job every rank leaves,
     and nobody waits for that news.
 
-    Attributes:
+    Args:
         number: unique in this process.
+        left: ranks that left, a sequence that grows.
     """
 
-    def __init__(self, number: int, left: Iterable[int]) -> None:
+    def __init__(self, number: int, left: Sequence[int]) -> None:
         self.number = number
         self._events = [WatchEvent(kind="hello")]
-        self._left = set(left)
+        self._left = left
+        self._left_told = 0
         self._ended = False
         self._news = asyncio.Event()
         self._news.set()
 
-    def put(self, event: WatchEvent, *, can_wait: bool = False) -> None:
+    def put(self, event: WatchEvent) -> None:
         """Add an event."""
-        if can_wait:
-            self._left.update(event.ranks)
-            return
         self._events.append(event)
         self._news.set()
 
@@ -50,10 +49,11 @@ class WatchStream:
             except TimeoutError:
                 pass
         told, self._events = self._events, []
-        if self._left:
-            told.append(WatchEvent(kind="left", ranks=tuple(sorted(self._left))))
-            self._left = set()
-        if not self._ended:
-            self._news.clear()
-            return told or [_ALIVE]
-        return told
+        if self._ended:
+            return told
+        self._news.clear()
+        news = self._left[self._left_told :]
+        if news:
+            told.append(WatchEvent(kind="left", ranks=tuple(sorted(news))))
+            self._left_told += len(news)
+        return told or [_ALIVE]

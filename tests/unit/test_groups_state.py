@@ -270,8 +270,7 @@ class TestRunning:
         state = running()
         for rank in (0, 1):
             done = state.handle(ev.Leave(rank=rank), 5.0)
-            assert kinds(done) == ["EndWatch", "Save", "Tell"]
-            assert told(done) == [("left", (rank,))]
+            assert kinds(done) == ["EndWatch", "Save"]
             state.handle(ev.WatchClosed(rank=rank, stream=rank + 10), 5.0)
         assert state.handle(ev.Tick(), 20.0) == []
         assert kinds(state.handle(ev.Leave(rank=2), 21.0)) == ["EndWatch", "Save", "AnswerJoins", "AnswerFences"]
@@ -350,7 +349,7 @@ class TestRestart:
         state = self.restarted(state, 100.0)
         state.handle(ev.WatchOpened(rank=1, stream=1), 101.0)
         assert state.handle(ev.Tick(), 200.0) == []
-        assert state.left() == (0,)
+        assert state.left == [0]
 
     def test_the_latest_fence_is_still_answered_and_the_next_one_is_open(self):
         state = running(2)
