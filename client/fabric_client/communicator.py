@@ -1,16 +1,14 @@
 """The communicator: collectives over NumPy arrays, on the path that the plan chose."""
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from fabric_client.arrays import apart, as_input, as_result, check_leading_axis, check_writable
+from fabric_client.arrays import Array, apart, as_input, as_result, check_leading_axis, check_writable
 from fabric_client.explain import explain_communicator
 from fabric_client.ops import ReduceOp, check_op_for_dtype, parse_op
 from fabricd.errors import InputError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from fabric_client.environment import Identity
     from fabric_client.runner import Runner
 
@@ -53,13 +51,8 @@ class Communicator:
         self._identity = identity
 
     def all_reduce(
-        self,
-        array: "NDArray[Any]",
-        op: str | ReduceOp = ReduceOp.SUM,
-        *,
-        out: "NDArray[Any] | None" = None,
-        timeout: float | None = None,
-    ) -> "NDArray[Any]":
+        self, array: Array, op: str | ReduceOp = ReduceOp.SUM, *, out: Array | None = None, timeout: float | None = None
+    ) -> Array:
         """Combine all ranks' arrays; every rank gets the result.
 
         Shapes:
@@ -89,13 +82,13 @@ class Communicator:
 
     def reduce(
         self,
-        array: "NDArray[Any]",
+        array: Array,
         op: str | ReduceOp = ReduceOp.SUM,
         root: int = 0,
         *,
-        out: "NDArray[Any] | None" = None,
+        out: Array | None = None,
         timeout: float | None = None,
-    ) -> "NDArray[Any] | None":
+    ) -> Array | None:
         """Combine all ranks' arrays; the root gets the result.
 
         Shapes:
@@ -127,13 +120,8 @@ class Communicator:
         return result
 
     def reduce_scatter(
-        self,
-        array: "NDArray[Any]",
-        op: str | ReduceOp = ReduceOp.SUM,
-        *,
-        out: "NDArray[Any] | None" = None,
-        timeout: float | None = None,
-    ) -> "NDArray[Any]":
+        self, array: Array, op: str | ReduceOp = ReduceOp.SUM, *, out: Array | None = None, timeout: float | None = None
+    ) -> Array:
         """Combine all ranks' arrays; rank r gets block r of the result.
 
         Shapes:
@@ -163,9 +151,7 @@ class Communicator:
         )
         return result
 
-    def all_gather(
-        self, array: "NDArray[Any]", *, out: "NDArray[Any] | None" = None, timeout: float | None = None
-    ) -> "NDArray[Any]":
+    def all_gather(self, array: Array, *, out: Array | None = None, timeout: float | None = None) -> Array:
         """Collect every rank's array on every rank.
 
         Shapes:
@@ -191,9 +177,7 @@ class Communicator:
         self._runner.collective("all_gather", lambda: engine.all_gather(source, result), timeout, source, result)
         return result
 
-    def all_to_all(
-        self, array: "NDArray[Any]", *, out: "NDArray[Any] | None" = None, timeout: float | None = None
-    ) -> "NDArray[Any]":
+    def all_to_all(self, array: Array, *, out: Array | None = None, timeout: float | None = None) -> Array:
         """Exchange blocks: rank r's ``out[s]`` is what rank s had in ``array[r]``.
 
         Shapes:
@@ -219,7 +203,7 @@ class Communicator:
         self._runner.collective("all_to_all", lambda: engine.all_to_all(source, result), timeout, source, result)
         return result
 
-    def broadcast(self, array: "NDArray[Any]", root: int = 0, *, timeout: float | None = None) -> "NDArray[Any]":
+    def broadcast(self, array: Array, root: int = 0, *, timeout: float | None = None) -> Array:
         """Copy the root's array into every other rank's array, in place.
 
         Shapes:
@@ -243,7 +227,7 @@ class Communicator:
         self._runner.collective("broadcast", lambda: engine.broadcast(data, root), timeout, data)
         return array
 
-    def send(self, array: "NDArray[Any]", dest: int, *, tag: int = 0, timeout: float | None = None) -> None:
+    def send(self, array: Array, dest: int, *, tag: int = 0, timeout: float | None = None) -> None:
         """Send an array to one rank.
 
         Returns when the array may be used again; a long message waits for its receiver. Two ranks that send to each
@@ -264,7 +248,7 @@ class Communicator:
         engine = self._runner.engine
         self._runner.run(f"send to rank {dest}", lambda: engine.send(data, dest, tag), timeout, data)
 
-    def recv(self, out: "NDArray[Any]", source: int, *, tag: int = 0, timeout: float | None = None) -> "NDArray[Any]":
+    def recv(self, out: Array, source: int, *, tag: int = 0, timeout: float | None = None) -> Array:
         """Receive an array from one rank.
 
         Shapes:
@@ -281,8 +265,8 @@ class Communicator:
 
         Raises:
             InputError: an array, rank or tag that cannot be used, or a message shorter than ``out``.
-            RankLostError, GroupAbortedError, OperationTimeoutError, EngineError: the communicator is broken; so it is
-                by a message longer than ``out``.
+            RankLostError, GroupAbortedError, OperationTimeoutError, EngineError: the communicator is broken, as it is
+                after a message longer than ``out``.
         """
         data = check_writable(out, "out")
         self._check_peer(source, "source", tag)
@@ -291,15 +275,8 @@ class Communicator:
         return out
 
     def sendrecv(
-        self,
-        array: "NDArray[Any]",
-        dest: int,
-        out: "NDArray[Any]",
-        source: int,
-        *,
-        tag: int = 0,
-        timeout: float | None = None,
-    ) -> "NDArray[Any]":
+        self, array: Array, dest: int, out: Array, source: int, *, tag: int = 0, timeout: float | None = None
+    ) -> Array:
         """Send to one rank and receive from one (the same or another) at once.
 
         Shapes:
@@ -381,7 +358,7 @@ class Communicator:
         state = ", closed" if self._runner.closed else ""
         return f"<Communicator of group {self.group!r}: rank {self.rank} of {self.size}{state}>"
 
-    def _reducible(self, array: object, op: str | ReduceOp) -> "tuple[NDArray[Any], ReduceOp]":
+    def _reducible(self, array: object, op: str | ReduceOp) -> tuple[Array, ReduceOp]:
         operator = parse_op(op)
         source = as_input(array)
         check_op_for_dtype(operator, source.dtype)

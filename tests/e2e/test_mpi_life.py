@@ -212,6 +212,22 @@ def test_another_jobs_secret_neither_joins_nor_reads_nor_aborts(tmp_path, url):
             assert '"fine": true' in ended.out, ended.err
 
 
+def test_a_restarted_job_takes_its_name_over(tmp_path, url):
+    group = new_group(url)
+    stop = str(tmp_path / "never")
+    with ranks(tmp_path, 2, [*SCENE, "runs_until_told", stop], group) as old:
+        eventually(lambda: all('"started"' in old.out(rank) for rank in (0, 1)), 20)
+        folder = tmp_path / "new"
+        folder.mkdir()
+        with ranks(folder, 2, [*SCENE, "works"], {**group, "TORCHELASTIC_RESTART_COUNT": "1"}) as new:
+            assert all(ended.json()["fine"] for ended in new.wait(30))
+        for ended in old.wait(20):
+            assert "GroupConflictError" in last_line(ended)
+            assert "taken over" in last_line(ended)
+    with ranks(tmp_path, 2, [*SCENE, "works"], {**group, "TORCHELASTIC_RESTART_COUNT": "1"}) as again:
+        assert all(ended.json()["fine"] for ended in again.wait(30))  # an ended group's name is free
+
+
 def test_missing_ranks_are_named(tmp_path, url):
     code = "from fabric_client import create_communicator; create_communicator(timeout=1)"
     group = new_group(url)
