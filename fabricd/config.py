@@ -66,6 +66,9 @@ class Config:
     gpu_events: Annotated[
         str, Rule(settings.choice("off", "on"), "on: Xids and ECC errors are seen at once; keeps GPUs open", _FIXED)
     ] = "off"
+    ib_fabric: Annotated[
+        str, Rule(settings.choice("off", "on"), "on: `fabricd facts` walks over the InfiniBand fabrics")
+    ] = "off"
     measure_max_age_seconds: Annotated[
         float, Rule(settings.seconds(0, 86400), "age up to which a measurement between nodes serves for a plan")
     ] = 300.0

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from fabricd.model.codec import content_hash, to_builtins
+from fabricd.model.infiniband import IbFabric
 from fabricd.model.snapshot import Snapshot
 
 _HEX4 = "[0-9a-fA-F]{4}"
@@ -55,7 +56,8 @@ def redact(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot without what identifies the machine and its neighbours."""
     names = _names(snapshot)
     node = replace(snapshot.node, name=names.get(snapshot.node.name, ""))
-    tree = to_builtins(replace(snapshot, node=node, instance="", generation=0))
+    fabrics = tuple(_renamed(fabric, names) for fabric in snapshot.ib_fabrics)
+    tree = to_builtins(replace(snapshot, node=node, ib_fabrics=fabrics, instance="", generation=0))
     key = secrets.token_bytes(32)
     known = {match.group().replace(":", "").lower() for _, text in _strings(tree) for match in _GUID.finditer(text)}
     told = _Redactor(key, names, known).walk(tree)
@@ -197,11 +199,16 @@ def _names(snapshot: Snapshot) -> dict[str, str]:
             found.setdefault(form, "host-1")
     if not _ID.fullmatch(node.node_id):
         found.setdefault(node.node_id, "node-1")
+    told = [getattr(neighbor, field) for neighbor in snapshot.lldp for field in _NAMES_OF_SWITCHES]
+    told += [switch.name for fabric in snapshot.ib_fabrics for switch in fabric.switches]
     switches: dict[str, str] = {}
-    for neighbor in snapshot.lldp:
-        for field in _NAMES_OF_SWITCHES:
-            name = getattr(neighbor, field)
-            if not _MAC.fullmatch(name):
-                found.setdefault(name, switches.setdefault(name, f"switch-{len(switches) + 1}"))
+    for name in told:
+        if not _MAC.fullmatch(name):
+            found.setdefault(name, switches.setdefault(name, f"switch-{len(switches) + 1}"))
     found.pop("", None)
     return found
+
+
+def _renamed(fabric: IbFabric, names: Mapping[str, str]) -> IbFabric:
+    switches = tuple(replace(switch, name=names.get(switch.name, "")) for switch in fabric.switches)
+    return replace(fabric, switches=switches)

@@ -19,6 +19,19 @@ _PCIE_LANE_BYTES_PER_SECOND = {
     32.0: 32_000_000_000 * 128 // 130 // 8,
     64.0: 64_000_000_000 * 242 // 256 // 8,
 }
+# Signalling rate of one InfiniBand lane, bytes/s in each direction: what the kernel, too, calls a port's rate.
+# Source: kernel drivers/infiniband/core/sysfs.c, rate_show.
+_IB_LANE_BYTES_PER_SECOND = {
+    "SDR": 312_500_000,
+    "DDR": 625_000_000,
+    "QDR": 1_250_000_000,
+    "FDR10": 1_250_000_000,
+    "FDR": 1_750_000_000,
+    "EDR": 3_125_000_000,
+    "HDR": 6_250_000_000,
+    "NDR": 12_500_000_000,
+    "XDR": 25_000_000_000,
+}
 _IB_RATE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*Gb/sec\b")
 _GT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*GT/s\b")
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)(B?)\s*$", re.IGNORECASE)
@@ -40,6 +53,17 @@ def parse_port_rate(text: str) -> int:
     if match is None:
         raise ParseError(f"not a port rate: {text[:80]!r}", hint='expected e.g. "400 Gb/sec (4X NDR)"')
     return int(float(match.group(1)) * 125_000_000)
+
+
+def infiniband_rate(speed: str, lanes: int) -> int | None:
+    """Return the nominal rate of an InfiniBand link in bytes/s, each direction; None for a speed of no known name.
+
+    Args:
+        speed: of each lane, ``"SDR"`` to ``"XDR"``.
+        lanes: the link's width.
+    """
+    lane = _IB_LANE_BYTES_PER_SECOND.get(speed)
+    return None if lane is None else lane * lanes
 
 
 def parse_transfer_rate(text: str) -> float:

@@ -32,7 +32,9 @@ class Session:
             del os.environ[name]
         if self.corpus:
             os.environ["FABRICD_CORPUS"] = self.corpus
-        self.cannot = {"root": _why_no_hosts(), "mpi": _why_no_mpi(), "corpus": self._why_no_corpus()}
+        self.cannot = {
+            "root": _why_no_hosts(), "mpi": _why_no_mpi(), "ibsim": _why_no_ibsim(), "corpus": self._why_no_corpus()
+        }  # fmt: skip
         self.passed = 0
         self.left: list[str] = []
         self.watch = Watch()
@@ -55,6 +57,11 @@ def _why_no_hosts() -> str:
 def _why_no_mpi() -> str:
     missing = [module for module in ("mpi4py", "numpy") if importlib.util.find_spec(module) is None]
     return f"not installed: {', '.join(missing)} (pip install 'fabricd[mpi]')" if missing else ""
+
+
+def _why_no_ibsim() -> str:
+    missing = [program for program in ("ibsim", "ibnetdiscover") if shutil.which(program) is None]
+    return f"no {' and '.join(missing)} (packages ibsim-utils and infiniband-diags)" if missing else ""
 
 
 SESSION = pytest.StashKey[Session]()

@@ -12,7 +12,9 @@ from fabricd.cli.table import print_snapshot
 from fabricd.config import Loaded
 from fabricd.errors import FabricError, InputError
 from fabricd.model.codec import to_json
+from fabricd.model.observation import Outcome
 from fabricd.probe.base import ProbeContext, Roots
+from fabricd.probe.facts import FOLDER, leave_facts
 from fabricd.probe.runner import Runner
 
 _SETTINGS = "\n\n".join(f"{key}: {rule.told}" for key, rule in config.RULES.items())
@@ -126,6 +128,20 @@ def capture(
     write_capture(file, snapshot, raw=raw)
     kept = "as they are" if raw else "replaced; look through it before you pass it on"
     typer.echo(f"{file}: names, addresses and ids are {kept}")
+
+
+@app.command()
+def facts(
+    folder: Annotated[Path, typer.Argument(help="Takes the files; the daemon looks in the default.")] = FOLDER,
+    config_file: ConfigFile = None,
+) -> None:
+    """As root, leave what only root may read (ACS of PCI bridges, LLDP, InfiniBand switches) for the daemon."""
+    ib_fabric = config.load(config_file).config.ib_fabric == "on"
+    left = leave_facts(ProbeContext(), folder, ib_fabric=ib_fabric)
+    for one in left:
+        typer.echo(f"{one.file}: {one.outcome}" + (f", {one.reason}" if one.reason else ""))
+    if any(one.outcome is Outcome.FAILED for one in left):
+        raise typer.Exit(1)
 
 
 @app.command(epilog=f"Settings, as in the file; in the environment as {config.PREFIX}NAME:\n\n{_SETTINGS}")

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fabricd.model.device import Gpu, Hca, NetInterface, PciDevice, PcieLink
+from fabricd.model.infiniband import IbLink
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.units import format_bandwidth, format_ranges
@@ -18,7 +19,7 @@ _PCI_BRIDGE = 0x06
 
 
 def print_snapshot(snapshot: Snapshot, console: Console | None = None) -> None:
-    """Print host, NUMA nodes, PCI devices, GPUs, HCAs, interfaces and how each probe ended."""
+    """Print host, NUMA nodes, PCI devices, GPUs, HCAs, interfaces, InfiniBand switches and how each probe ended."""
     console = console or Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
@@ -30,6 +31,7 @@ def print_snapshot(snapshot: Snapshot, console: Console | None = None) -> None:
         _gpus(snapshot),
         _hcas(snapshot),
         _nics(snapshot),
+        _ib_switches(snapshot),
         _probes(snapshot),
     ):
         if table.row_count:
@@ -128,6 +130,29 @@ def _nics(snapshot: Snapshot) -> Table:
             ", ".join(f"{address.address}/{address.prefix_length}" for address in nic.addresses),
         )
     return table
+
+
+def _ib_switches(snapshot: Snapshot) -> Table:
+    columns = ("switch", "fabric", "GUID", "LID", "ports", "to HCAs", "to switches", "this node's ports")
+    table = _table("InfiniBand switches around this node", *columns)
+    for fabric in snapshot.ib_fabrics:
+        for switch in fabric.switches:
+            _row(
+                table,
+                switch.name,
+                fabric.guid,
+                switch.guid,
+                _or_unknown(switch.lid),
+                _or_unknown(switch.port_count),
+                switch.hca_links,
+                switch.switch_links,
+                ", ".join(_own_port(link) for link in switch.links if link.local_port),
+            )
+    return table
+
+
+def _own_port(link: IbLink) -> str:
+    return f"{link.local_port} at {link.port} ({_or_unknown(link.width)}x{link.speed or '?'})"
 
 
 def _probes(snapshot: Snapshot) -> Table:

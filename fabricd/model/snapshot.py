@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fabricd.model.device import Gpu, GpuDriver, Hca, LldpNeighbor, NetInterface, NumaNode, PciDevice, Route
 from fabricd.model.identity import NodeIdentity
+from fabricd.model.infiniband import IbFabric
 from fabricd.model.observation import ProbeReport
 
 #: History: 1 (2026-11-30) the first.
@@ -32,3 +33,4 @@ class Snapshot:
     gpus: tuple[Gpu, ...] = ()
     hcas: tuple[Hca, ...] = ()
     lldp: tuple[LldpNeighbor, ...] = ()
+    ib_fabrics: tuple[IbFabric, ...] = ()

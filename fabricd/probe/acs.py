@@ -1,31 +1,26 @@
 """Access Control Services of PCI bridges: whether transfers between two devices below a switch go up to the root.
 
 The registers lie in the extended configuration space, which the kernel shows only to a privileged reader. An
-unprivileged daemon therefore also takes what such a reader has left for it::
-
-    python -m fabricd.probe.acs /run/fabricd/pci.json
+unprivileged daemon therefore also takes what such a reader has left for it (``fabricd.probe.facts``).
 
 Source: PCI Express Base Specification, Access Control Services Extended Capability; kernel drivers/pci/pci-sysfs.c.
 """
 
 import errno
-import os
-import secrets
 import struct
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fabricd.errors import ParseError
-from fabricd.model.codec import from_json, to_json
+from fabricd.model.codec import from_json
 from fabricd.model.observation import Outcome
 from fabricd.probe.base import ProbeContext
 from fabricd.probe.files import FieldReader
 from fabricd.smallfile import read_bytes
 
 #: Below ``Roots.run``.
-LEFT_FACTS = "fabricd/pci.json"
+LEFT_FACTS = "fabricd-facts/pci.json"
 _MAX_FACTS_BYTES = 4 * 2**20
 _EXTENDED_SPACE = 0x100  # where it begins; an unprivileged reader gets no further than 64 bytes
 _WHOLE_SPACE = 4096
@@ -115,20 +110,3 @@ def collect(ctx: ProbeContext) -> LeftFacts:
         boot_id=read.text(ctx.roots.proc / "sys/kernel/random/boot_id") or "",
         acs={address: read_acs(base / address) for address in bridges},
     )
-
-
-def leave(ctx: ProbeContext, path: Path) -> None:
-    """Write what this process may read into a file that everybody may read, whole or not at all.
-
-    Safe in a folder that belongs to the unprivileged daemon: it follows no link that stands there.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "wb") as file:
-        os.fchmod(file.fileno(), 0o644)
-        file.write(to_json(collect(ctx)))
-    fresh.replace(path)
-
-
-if __name__ == "__main__":
-    leave(ProbeContext(), Path(sys.argv[1] if len(sys.argv) > 1 else f"/run/{LEFT_FACTS}"))

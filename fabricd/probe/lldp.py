@@ -1,9 +1,7 @@
 """Probe ``lldp``: the switch, port and VLAN at the other end of each interface, as an LLDP agent has heard them.
 
 Two agents leave what they hear in files. systemd-networkd keeps the frames themselves (``LLDP=yes`` in a .network
-file). lldpd keeps it to itself, but its client prints it::
-
-    lldpcli -f json0 show neighbors details > /run/fabricd/lldp.json
+file). lldpd keeps it to itself, but its client prints it to root (``fabricd.probe.facts``).
 """
 
 import json
@@ -18,7 +16,7 @@ from fabricd.probe.lldp_frame import parse_frame
 from fabricd.smallfile import printable, read_bytes
 
 #: Below ``Roots.run``.
-LEFT_FACTS = "fabricd/lldp.json"
+LEFT_FACTS = "fabricd-facts/lldp.json"
 _NETWORKD = "systemd/netif/lldp"
 _MAX_BYTES = 4 * 2**20
 _MAX_NEIGHBORS = 2000
@@ -45,8 +43,7 @@ class LldpProbe:
         if not found and not read.entries(run / _NETWORKD) and not read.exists(run / LEFT_FACTS):
             if read.exists(run / "lldpd.socket"):
                 raise ProbeUnsupported(
-                    "lldpd runs, but speaks a protocol of its own; leave its answers regularly: "
-                    f"lldpcli -f json0 show neighbors details > {run / LEFT_FACTS}"
+                    "lldpd runs, but tells only root what it hears: have fabricd facts run as root, regularly"
                 )
             raise ProbeAbsent("no LLDP agent: neither systemd-networkd nor lldpd has left a neighbour")
         neighbors = sorted(found, key=lambda one: (one.interface, one.chassis_id, one.port_id))

@@ -2,6 +2,7 @@
 
 from fabricd.probe.base import Probe
 from fabricd.probe.host import HostProbe
+from fabricd.probe.ibfabric import IbFabricProbe
 from fabricd.probe.lldp import LldpProbe
 from fabricd.probe.netlink import NetlinkProbe
 from fabricd.probe.numa import NumaProbe
@@ -19,4 +20,5 @@ PROBES: tuple[Probe, ...] = (
     RdmaProbe(),
     VerbsProbe(),
     LldpProbe(),
+    IbFabricProbe(),
 )

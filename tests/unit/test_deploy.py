@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fabricd.config import RULES, Config, load
+from fabricd.probe.facts import FOLDER
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -26,12 +27,19 @@ def test_the_sample_configuration_is_right_and_holds_every_setting_with_its_defa
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze (package systemd)")
-def test_the_unit_is_one_that_systemd_understands(tmp_path):
+@pytest.mark.parametrize("name", ["fabricd.service", "fabricd-facts.service", "fabricd-facts.timer"])
+def test_the_units_are_such_that_systemd_understands(tmp_path, name):
     program = Path(sys.executable).with_name("fabricd")
-    unit = tmp_path / "fabricd.service"
-    unit.write_text((DEPLOY / "fabricd.service").read_text().replace("/usr/bin/fabricd", str(program)))
+    for unit in DEPLOY.glob("fabricd*.*"):
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/usr/bin/fabricd", str(program)))
     done = subprocess.run(
-        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True, timeout=60, check=False
     )
-    complaints = [line for line in done.stderr.splitlines() if "fabricd.service" in line]
+    complaints = [line for line in done.stderr.splitlines() if "fabricd" in line]
     assert complaints == []
+
+
+def test_the_units_and_the_program_mean_the_same_folder():
+    text = (DEPLOY / "fabricd-facts.service").read_text()
+    assert f"RuntimeDirectory={FOLDER.name}\n" in text
+    assert FOLDER.parent == Path("/run")

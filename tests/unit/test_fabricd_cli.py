@@ -14,9 +14,18 @@ from fabricd.cli.table import print_snapshot, safe
 from fabricd.model.codec import from_json
 from fabricd.model.device import Gpu, Hca, HcaPort, InterfaceKind, IpAddress, NetInterface, NvLink, PciDevice, PcieLink
 from fabricd.model.identity import Cpu, NodeIdentity
+from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
 from fabricd.model.observation import Outcome, ProbeReport
 from fabricd.model.snapshot import Snapshot
 
+LEAF = IbSwitch(
+    guid="0000:0000:0000:00a1",
+    name="leaf-7",
+    port_count=65,
+    hca_links=17,
+    switch_links=16,
+    links=(IbLink(port=22, peer="bb", peer_port=1, local_port="mlx5_0:1", width=4, speed="NDR"),),
+)
 HOSTILE = "[red]x[/red]\x1b[31m\n\r\t\u202eevil"
 
 
@@ -61,6 +70,7 @@ def full() -> Snapshot:
                 addresses=(IpAddress(address="10.0.0.1", prefix_length=24, family=4),),
             ),
         ),
+        ib_fabrics=(IbFabric(guid="aa", switch_count=1, hca_count=1, link_count=1, switches=(LEAF,)),),
         probes=(ProbeReport(name="nvml", outcome=Outcome.DENIED, reason="no permission", notes=("gpu1: lost",)),),
     )
 
@@ -82,6 +92,7 @@ def test_the_tables_tell_what_a_reader_looks_for():
         "no carrier",
         "off",
         "10.0.0.1/24",
+        "leaf-7  aa      0000:0000:0000:00a1  ?    65     17       16           mlx5_0:1 at 22 (4xNDR)",
         "denied",
         "no permission; gpu1: lost",
     ):
@@ -175,6 +186,20 @@ def test_check_config_lists_every_fault(capsys, monkeypatch, tmp_path):
     assert "2 fault(s)" in err
     file.write_text("port = 1\n")
     assert fabricd(capsys, monkeypatch, "check-config", str(file))[0] == 0
+
+
+def test_facts_are_left_and_what_fails_is_told(capsys, monkeypatch, tmp_path):
+    folder, file = tmp_path / "facts", tmp_path / "c.toml"
+    file.write_text("")
+    status, out, _ = fabricd(capsys, monkeypatch, "facts", str(folder), "--config", str(file))
+    assert (status, out.splitlines()[0]) == (0, f"{folder}/pci.json: ok")
+    assert (folder / "pci.json").exists()
+    file.write_text('ib_fabric = "on"\n')
+    status, out, _ = fabricd(capsys, monkeypatch, "facts", str(folder), "--config", str(file))
+    assert "ibnet.txt: not_run" not in out  # with a port the walk is tried
+    status, _, err = fabricd(capsys, monkeypatch, "facts", str(file / "below"), "--config", str(file))
+    assert status == 2
+    assert f"cannot write {file}/below" in err
 
 
 def test_the_version(capsys, monkeypatch):
