@@ -1,10 +1,11 @@
 """Networks of RDMA ports and of NVLink domains."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabricd.model.device import Hca, HcaPort
 from fabricd.model.network import Network, NetworkPort
+from fabricd.model.observation import Evidence
 from fabricd.model.path import Rejected, Transport
 from fabricd.model.snapshot import Snapshot
 
@@ -48,10 +49,12 @@ def _ports(nodes: Mapping[str, Snapshot]) -> Iterator[_Port]:
 def infiniband_networks(nodes: Mapping[str, Snapshot]) -> tuple[list[Network], list[Rejected]]:
     """Return InfiniBand fabrics.
 
-    A subnet prefix of its own names a fabric. The default one names none: isolated rails all bear it, so there
-    different LIDs of the subnet manager, or one LID on two ports, prove that fabrics differ, and agreement on
-    both is only assumed to mean one fabric.
+    Ports whose nodes have walked over their fabric are on one, where they met the same switches. Without that, a
+    subnet prefix of its own names a fabric. The default one names none: isolated rails all bear it, so there different
+    LIDs of the subnet manager, or one LID on two ports, prove that fabrics differ, and agreement on both is only
+    assumed to mean one fabric.
     """
+    walked = _walked(nodes)
     rejected: list[Rejected] = []
     fabrics: dict[tuple[str, int | None], list[_Port]] = {}
     for one in _ports(nodes):
@@ -66,8 +69,49 @@ def infiniband_networks(nodes: Mapping[str, Snapshot]) -> tuple[list[Network], l
     for (prefix, manager), ports in sorted(fabrics.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
         several = len([1 for other, _ in fabrics if other == prefix]) > 1
         name = f"ib:{prefix or 'unknown'}" + (f"@sm{manager}" if several else "")
-        networks += _fabric(name, prefix, manager, ports)
+        if all((one.node, one.name) in walked for one in ports):
+            networks += _by_switches(name, ports, walked)
+        else:
+            networks += _fabric(name, prefix, manager, ports)
     return networks, rejected
+
+
+def _walked(nodes: Mapping[str, Snapshot]) -> dict[tuple[str, str], frozenset[str]]:
+    """Return the GUIDs that tell a fabric for each port whose node has walked over it: of its switches nearby."""
+    known: dict[tuple[str, str], frozenset[str]] = {}
+    for node_id, snapshot in nodes.items():
+        for fabric in snapshot.ib_fabrics:
+            guids = frozenset((fabric.guid, *(switch.guid for switch in fabric.switches)))
+            links = (link for switch in fabric.switches for link in switch.links)
+            known.update({(node_id, link.local_port): guids for link in links if link.local_port})
+    return known
+
+
+def _by_switches(
+    name: str, ports: Sequence[_Port], walked: Mapping[tuple[str, str], frozenset[str]]
+) -> Iterator[Network]:
+    """Yield one network for each group of ports that have switches in common, directly or through others."""
+    leader: dict[str, str] = {}
+
+    def first_of(guid: str) -> str:
+        while leader.setdefault(guid, guid) != guid:
+            leader[guid] = leader[leader[guid]]
+            guid = leader[guid]
+        return guid
+
+    for one in ports:
+        guids = sorted(walked[one.node, one.name])
+        for guid in guids[1:]:
+            a, b = sorted((first_of(guids[0]), first_of(guid)))
+            leader[b] = a
+    groups: dict[str, list[_Port]] = {}
+    for one in ports:
+        groups.setdefault(first_of(min(walked[one.node, one.name])), []).append(one)
+    for guid, members in groups.items():
+        where = name if len(groups) == 1 else f"{name}@{guid}"
+        reason = f"their nodes have walked over the fabric and met the same switches ({guid})"
+        network = _network(where, Transport.INFINIBAND, members, reason)
+        yield replace(network, verified=Evidence.REPORTED)
 
 
 def _fabric(name: str, prefix: str, manager: int | None, ports: Sequence[_Port]) -> Iterator[Network]:

@@ -6,6 +6,7 @@ import pytest
 
 from fabricd.graph.networks import find_networks
 from fabricd.model.device import Gid, InterfaceKind, LldpNeighbor
+from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
 from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
@@ -250,3 +251,41 @@ def test_measurements_belong_to_a_network_by_their_addresses_and_tcp_says_nothin
     )
     verified = {net.name: net.verified for net in find_networks(mapping(a, b), [measured]).networks}
     assert verified == {"10.3.0.0/24": Evidence.MEASURED, "roce:10.3.0.0/24": Evidence.ASSUMED}
+
+
+def walked(snapshot, *switches):
+    """The node has walked over one fabric for each of its ports; each is linked to the switch of that place."""
+    fabrics = tuple(
+        IbFabric(
+            guid=near,
+            switch_count=1,
+            hca_count=2,
+            link_count=2,
+            switches=(
+                IbSwitch(guid=near, links=(IbLink(port=1, peer="x", peer_port=1, local_port=f"mlx5_{rail}:1"),)),
+            ),
+        )
+        for rail, near in enumerate(switches)
+    )
+    return replace(snapshot, ib_fabrics=fabrics)
+
+
+def test_nodes_that_walked_over_their_fabrics_know_which_ports_share_one():
+    # All facts of the ports agree, and yet these are two rails.
+    a = walked(rails("a", (1, 2), (9, 9)), "0x1", "0x2")
+    b = walked(rails("b", (3, 4), (9, 9)), "0x1", "0x2")
+    assert networks(a, b) == {
+        "ib:fe80:0000:0000:0000@0x1": ["a/mlx5_0:1", "b/mlx5_0:1"],
+        "ib:fe80:0000:0000:0000@0x2": ["a/mlx5_1:1", "b/mlx5_1:1"],
+    }
+    (first, _) = find_networks(mapping(a, b)).networks
+    assert (first.verified, "met the same switches (0x1)" in first.reason) == (Evidence.REPORTED, True)
+    # Two leaves of one fabric: each node names the switches around it, and they have one in common.
+    spine = IbSwitch(guid="0x0")
+    joined = [
+        replace(one, ib_fabrics=tuple(replace(f, switches=(*f.switches, spine)) for f in one.ib_fabrics))
+        for one in (a, b)
+    ]
+    assert list(networks(*joined)) == ["ib:fe80:0000:0000:0000"]
+    # One that could not walk leaves the others to the rules.
+    assert list(networks(a, replace(b, ib_fabrics=()))) == ["ib:fe80:0000:0000:0000"]
