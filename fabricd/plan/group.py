@@ -154,7 +154,7 @@ def plan_group(
     ports = {rank: _port_of(rank, best.candidate, hosts, views) for rank in views}
     settings = {rank: _network_settings(best.candidate, port, hosts) for rank, port in ports.items()}
     devices = {rank: (port.interface,) for rank, port in ports.items()}
-    return _plan(engine, hosts, settings, devices, networks, _because(hosts, best, networks))
+    return _plan(engine, hosts, settings, devices, networks, _because(hosts, best))
 
 
 def _plan(
@@ -226,17 +226,16 @@ def _setting(name: str, value: str, because: str) -> Setting:
     return Setting(name=name, value=value, because=because)
 
 
-def _because(hosts: Hosts, best: Rated, networks: Sequence[NetworkChoice]) -> tuple[str, ...]:
+def _because(hosts: Hosts, best: Rated) -> tuple[str, ...]:
     shown = "; ".join(str(place) for place in hosts.places[:_SHOWN])
     more = f"; {len(hosts.places) - _SHOWN} more" if len(hosts.places) > _SHOWN else ""
-    lines = [f"{_ranks(len(hosts.host_of))}, {hosts.count} without shared memory between them: {shown}{more}"]
+    lines = [f"{_ranks(len(hosts.host_of))} on {hosts.count} hosts: {shown}{more}"]
     if len(hosts.places) < hosts.count:
-        lines.append("some ranks are on one host and yet share no memory: they talk over its network interface")
-    chosen = next(one for one in networks if one.chosen)
-    lines.append(f"{chosen.network} was chosen ({chosen.reason})")
-    lines.append(f"{chosen.network}: {best.candidate.reason}")
+        lines[0] = f"{_ranks(len(hosts.host_of))}, not all of which share memory: {shown}{more}"
+        lines.append("ranks that are on one host and share no memory talk over its network interface")
+    lines.append(f"{best.candidate.name} joins them: {best.candidate.reason}")
     if best.evidence is not Evidence.MEASURED:
-        lines.append(f"{chosen.network} is assumed to work: {best.note or 'it was not measured'}")
+        lines.append(f"that {best.candidate.name} works is assumed: {best.note or 'it was not measured'}")
     return tuple(lines)
 
 

@@ -23,6 +23,7 @@ _NOT_FOR_MPI = {
 }
 #: Less than this cannot be registered with an HCA by an MPI library that is to do anything.
 _MEMLOCK_MIN_BYTES = 64 << 20
+_MAX_REJECTED = 100
 #: A name that cannot be misread in UCX_NET_DEVICES.
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
 
@@ -63,7 +64,7 @@ def find_candidates(hosts: Hosts, views: Mapping[int, LocalView]) -> Candidates:
     """Return the networks that every place has a usable port on; routed ones only where no other is."""
     places = hosts.places
     found = find_networks({place.name: place.facts for place in places})
-    rejected = list(found.rejected)
+    rejected = _together(found.rejected, len(places))
     networks = []
     for network in found.networks:
         candidate = _candidate(network, places, views)
@@ -74,6 +75,21 @@ def find_candidates(hosts: Hosts, views: Mapping[int, LocalView]) -> Candidates:
     if not networks:
         networks += _routed(places)
     return Candidates(networks=tuple(networks), rejected=tuple(rejected))
+
+
+def _together(rejected: Iterable[Rejected], places: int) -> list[Rejected]:
+    """Return one line for what every place has, e.g. ``"*/lo"``: plans go to every rank, and hosts may be many."""
+    at: dict[tuple[str, str], list[str]] = {}
+    for one in rejected:
+        place, _, port = one.name.rpartition("/")
+        at.setdefault((port, one.reason), []).append(place)
+    told = [
+        Rejected(
+            name=f"*/{port}" if len(where) == places > 1 else _list(f"{place}/{port}" for place in where), reason=reason
+        )
+        for (port, reason), where in at.items()
+    ]
+    return told[:_MAX_REJECTED]
 
 
 def _candidate(network: Network, places: Sequence[Place], views: Mapping[int, LocalView]) -> Candidate | str:
