@@ -86,7 +86,7 @@ def local_differences(golden: Golden, table: PathTable) -> list[str]:
 
 def domain_differences(golden: Golden) -> list[str]:
     search = golden.answers["search"]
-    table = searched_paths(golden.topology(), rank=search["rank"], alone=golden.nodes == 1)
+    table = searched_paths(golden.topology(), rank=search["rank"])
     count = len(table.system.gpus)
     split = count < len(build_system(golden.topology()).gpus)
     ours = (count, int(golden.nodes > 1 or split))
@@ -143,7 +143,7 @@ def test_split_files_have_two_domains() -> None:
 def test_a_rank_that_is_not_there() -> None:
     topology = read((OWN / "skylake-pair.xml").read_text())
     with pytest.raises(InputError, match="no GPU of rank 7"):
-        searched_paths(topology, rank=7, alone=True)
+        searched_paths(topology, rank=7)
 
 
 def table_of(name: str, **variables: str) -> PathTable:

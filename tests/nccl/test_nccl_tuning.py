@@ -7,7 +7,8 @@ import pytest
 from fabricd.paths.nccl.build import build_system
 from fabricd.paths.nccl.environment import parse_environment
 from fabricd.plan.nccl.graphs import Pattern, SearchGraph
-from fabricd.plan.nccl.tuning import Collective, Job, choose, tuning_lines
+from fabricd.plan.nccl.job import Collective, Job
+from fabricd.plan.nccl.tuning import choose, tuning_lines
 from tests.support.nccl_golden import Golden, corpus, own
 
 TUNED = [golden for golden in own("*") if "tuning" in golden.answers]

@@ -56,7 +56,7 @@ def test_damage_ends_in_an_answer_or_a_plain_error() -> None:
             view = NcclView(topology)
             view.paths()
             if view.table.system.gpus:
-                searched_paths(topology, alone=False)
+                searched_paths(topology)
         except InputError as error:
             messages.append(error.message)
         else:

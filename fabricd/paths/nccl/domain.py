@@ -13,7 +13,7 @@ from fabricd.paths.nccl.environment import NcclEnvironment
 from fabricd.paths.nccl.kinds import PathKind
 from fabricd.paths.nccl.paths import PathTable
 from fabricd.paths.nccl.rules import compute_paths
-from fabricd.paths.nccl.system import Gpu, Net, System
+from fabricd.paths.nccl.system import Gpu, System
 
 
 def domains(table: PathTable) -> list[list[Gpu]]:
@@ -30,15 +30,14 @@ def domains(table: PathTable) -> list[list[Gpu]]:
 
 
 def searched_paths(
-    topology: NcclTopology, environment: NcclEnvironment | None = None, *, rank: int | None = None, alone: bool
+    topology: NcclTopology, environment: NcclEnvironment | None = None, *, rank: int | None = None
 ) -> PathTable:
-    """Return the paths that the search of one rank starts from.
+    """Return the paths that the search of one rank starts from: those within its domain, computed anew.
 
     Args:
         topology: the file.
         environment: settings.
         rank: whose view, by default that of the first GPU.
-        alone: the job has no GPUs elsewhere. If none of its GPUs is split off either, ports are of no use.
 
     Raises:
         InputError: NCCL fails on this file, or it has no such rank.
@@ -50,21 +49,18 @@ def searched_paths(
     ranks = {gpu.rank: group for group in groups for gpu in group}
     if rank is not None and rank not in ranks:
         raise InputError(f"no GPU of rank {rank} in the file", hint=f"ranks: {sorted(ranks)}")
-    mine = groups[0] if rank is None else ranks[rank]
-    drop_nets = alone and len(groups) == 1
-    if len(groups) == 1 and not (drop_nets and table.system.nets):
+    if len(groups) == 1:
         return table
+    kept = {gpu.index for gpu in (groups[0] if rank is None else ranks[rank])}
     system = build_system(topology)
-    kept = {gpu.index for gpu in mine}
-    _remove(system, [gpu for gpu in system.gpus if gpu.index not in kept], system.nets if drop_nets else [])
+    _remove(system, [gpu for gpu in system.gpus if gpu.index not in kept])
     return compute_paths(system, environment)
 
 
-def _remove(system: System, gpus: Collection[Gpu], nets: Collection[Net]) -> None:
-    """Take nodes out of a graph. The physical GPUs of removed ranks stay."""
-    gone = {id(node) for node in (*gpus, *nets)}
+def _remove(system: System, gpus: Collection[Gpu]) -> None:
+    """Take GPUs out of a graph. The physical GPUs of removed ranks stay."""
+    gone = {id(gpu) for gpu in gpus}
     system.gpus = [gpu for gpu in system.gpus if id(gpu) not in gone]
-    system.nets = [net for net in system.nets if id(net) not in gone]
-    for node in system.nodes():
-        node.links = [link for link in node.links if id(link.target) not in gone]
+    for device in system.devices:
+        device.links = [link for link in device.links if id(link.target) not in gone]
     system.number()

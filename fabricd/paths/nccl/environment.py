@@ -45,7 +45,6 @@ class NcclEnvironment:
     netdevs_policy: NetPolicy = NetPolicy()
     cross_nic: int = 2
     mnnvl_scatter_nets_enable: bool = True
-    mnnvl_rail_per_host: bool = False
     min_nchannels: int | None = None
     max_nchannels: int | None = None
     min_ctas: int | None = None
@@ -141,7 +140,6 @@ _READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "NCCL_NETDEVS_POLICY": (_policy, "AUTO, ALL, MAX:<number>"),
     "NCCL_CROSS_NIC": (_cross_nic, "0, 1, 2"),
     "NCCL_MNNVL_SCATTER_NETS_ENABLE": _SWITCH,
-    "NCCL_MNNVL_RAIL_PER_HOST": _SWITCH,
     "NCCL_MIN_NCHANNELS": _COUNT,
     "NCCL_MAX_NCHANNELS": _COUNT,
     "NCCL_MIN_CTAS": _COUNT,

@@ -104,7 +104,8 @@ class PathTable:
             self._nets_near[gpu.position] = self.local(gpu, self.system.nets)
         return self._nets_near[gpu.position]
 
-    def _local_gpus(self, net: Net) -> list[Gpu]:
+    def local_gpus(self, net: Net) -> list[Gpu]:
+        """Return the GPUs nearest to a port."""
         if net.position not in self._gpus_near:
             self._gpus_near[net.position] = self.local(net, self.system.gpus)
         return self._gpus_near[net.position]
@@ -118,7 +119,7 @@ class PathTable:
         nets = self.local_nets(gpu)
         if not nets:
             return []
-        sharing = len(self._local_gpus(nets[0]))
+        sharing = len(self.local_gpus(nets[0]))
         policy = self.environment.netdevs_policy
         count = -(-len(nets) // sharing) if policy.auto else min(policy.limit or len(nets), len(nets))
         start = gpu.dev % sharing
@@ -132,7 +133,7 @@ class PathTable:
         The lowest channel counts, then order. None if no GPU near it prefers it.
         """
         net = self.named(net)
-        preferences = [(gpu, self.preferred_nets(gpu)) for gpu in self._local_gpus(net)]
+        preferences = [(gpu, self.preferred_nets(gpu)) for gpu in self.local_gpus(net)]
         for channel in range(min(_CHANNELS, max((len(nets) for _, nets in preferences), default=0))):
             for gpu, nets in preferences:
                 if nets[channel % len(nets)].key == net.key:
