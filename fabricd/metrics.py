@@ -12,13 +12,12 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fabricd import __version__
 from fabricd.cluster.groups import GroupService
 from fabricd.cluster.nodes import NodeMap
-from fabricd.model.cluster import NodeState
 from fabricd.model.wire import GroupPhase
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS", "PATCH"})
@@ -96,15 +95,17 @@ class NodeCollector(Collector):
             duration.add_metric([report.name], report.duration_seconds)
         yield outcome
         yield duration
-        status = self._nodes.status(summary=True)
+        nodes = self._nodes
         yield _gauge("fabricd_snapshot_generation", "Changes of this node's facts since start.", local.generation)
-        yield _gauge(
-            "fabricd_snapshot_age_seconds", "Since this node was last probed.", status.nodes[0].age_seconds or 0
+        yield _gauge("fabricd_snapshot_age_seconds", "Since this node was last probed.", nodes.local_age_seconds)
+        yield _gauge("fabricd_node_conflicts", "Nodes that cannot be told apart.", len(nodes.conflicts))
+        yield _gauge("fabricd_links_flapping", "Links that change too often to be told of.", nodes.history.flapping)
+        yield CounterMetricFamily(
+            "fabricd_events", "Changes of the cluster's map since start.", value=nodes.history.version.number
         )
-        yield _gauge("fabricd_node_conflicts", "Nodes that cannot be told apart.", len(status.conflicts))
         peers = GaugeMetricFamily("fabricd_peers", "Peers by state.", labels=["state"])
-        for state in NodeState:
-            peers.add_metric([state.value], sum(node.state is state for node in status.nodes[1:]))
+        for state, count in nodes.count().items():
+            peers.add_metric([state.value], count)
         yield peers
 
 

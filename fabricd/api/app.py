@@ -7,13 +7,20 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
 
 from fabricd import __version__
-from fabricd.api import groups, health, measure, node, paths, problem
+from fabricd.api import events, groups, health, measure, node, paths, problem
 from fabricd.api.gate import Gate
 from fabricd.api.message import schemas
 from fabricd.api.services import Services
 
 #: All of them, written out.
-ROUTERS: tuple[APIRouter, ...] = (node.router, paths.router, groups.router, measure.router, health.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    node.router,
+    events.router,
+    paths.router,
+    groups.router,
+    measure.router,
+    health.router,
+)
 
 
 def create_app(services: Services) -> FastAPI:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, TypeVar
 
 from fastapi import Query, Request
+from starlette.types import Receive
 
 from fabricd.errors import BusyError
 
@@ -61,7 +62,7 @@ class LongPolls:
         if seconds <= 0:
             return await news(0.0)
         async with self.slot():
-            return await first_of(news(seconds), _disconnect(request), self.stopping.wait())
+            return await first_of(news(seconds), until_gone(request.receive), self.stopping.wait())
 
 
 async def first_of(main: Awaitable[T], *others: Awaitable[object]) -> T | None:
@@ -78,7 +79,7 @@ async def first_of(main: Awaitable[T], *others: Awaitable[object]) -> T | None:
         await asyncio.gather(*everything, return_exceptions=True)
 
 
-async def _disconnect(request: Request) -> None:
+async def until_gone(receive: Receive) -> None:
     """Return when the client has gone away."""
-    while (await request.receive())["type"] != "http.disconnect":
+    while (await receive())["type"] != "http.disconnect":
         pass

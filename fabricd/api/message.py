@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.codec import from_json, to_json
+from fabricd.model.event import EventPage
 from fabricd.model.measurement import ListenAnswer, ListenRequest, Measurement, MeasureRequest
 from fabricd.model.path import PathAnswer
 from fabricd.model.problem import MEDIA_TYPE, Problem
@@ -22,6 +23,7 @@ WIRE_TYPES: tuple[type, ...] = (
     Snapshot,
     ClusterStatus,
     NodeStatus,
+    EventPage,
     PathAnswer,
     Problem,
     JoinRequest,

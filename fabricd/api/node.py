@@ -9,7 +9,7 @@ from starlette.responses import Response
 from fabricd.api.longpoll import Wait
 from fabricd.api.message import answers, json_response
 from fabricd.api.services import Services, UsesServices
-from fabricd.cluster.nodes import Version
+from fabricd.cluster.version import Version
 from fabricd.errors import BusyError
 from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.snapshot import Snapshot

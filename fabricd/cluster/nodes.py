@@ -1,53 +1,29 @@
-"""The node map: this node's snapshot and what the peers said of themselves.
+"""The node map: this node's snapshot and what the others said of themselves.
 
-Lives in the server's event loop: no method may be called from another thread.
+Lives in the server's event loop: no method may be called from another thread. What a change costs depends on what has
+changed, not on how many nodes there are.
 """
 
-import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import islice
 
+from fabricd.cluster.changes import node_events, snapshot_events
+from fabricd.cluster.history import History
+from fabricd.cluster.peer import Peer
+from fabricd.cluster.roster import Claim, Roster
+from fabricd.cluster.version import Version
 from fabricd.errors import BusyError, UnknownNameError
-from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus
-from fabricd.model.snapshot import Snapshot
+from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus, StoreStatus
+from fabricd.model.event import Event, EventKind
+from fabricd.model.snapshot import SCHEMA, Snapshot
 
-
-class Version:
-    """A number that only rises, and can be waited for."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self._changed = asyncio.Event()
-
-    def advance(self) -> int:
-        """Raise the number, wake those who wait, return the new number."""
-        self.number += 1
-        self._changed.set()
-        self._changed = asyncio.Event()
-        return self.number
-
-    async def wait_for_change(self, known: int, seconds: float) -> int:
-        """Return the number as soon as it is not ``known`` any more, or after so many seconds."""
-        if self.number == known:
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-        return self.number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """A static peer, as its poller knows it."""
-
-    url: str
-    state: NodeState = NodeState.UNKNOWN
-    reason: str = ""
-    snapshot: Snapshot | None = None
-    heard_at: float | None = None  #: monotonic clock of this daemon
+_HERE = ""  #: key of this node's own claim
+_UNUSABLE = frozenset({NodeState.GONE, NodeState.UNKNOWN})
+#: Names listed in an error at most.
+_SHOWN = 100
 
 
 class NodeMap:
@@ -63,10 +39,17 @@ class NodeMap:
         self.local_version = Version()
         #: Counts changes of anything in the map.
         self.map_version = Version()
+        self.history = History(self.instance, clock=clock)
         self._clock = clock
         self._local: Snapshot | None = None
         self._local_at = clock()
         self._peers: dict[str, Peer] = {}
+        self._roster = Roster()
+        self._usable: dict[str, Snapshot] = {}  # the peers that paths may use
+        self._shared: Mapping[str, Snapshot] | None = None  # what was last handed out; nobody changes it
+        self._store = StoreStatus()
+        self._store_heard_at: float | None = None
+        self._faults: dict[str, tuple[str, ...]] = {}
 
     @property
     def local(self) -> Snapshot:
@@ -80,6 +63,11 @@ class NodeMap:
         return self._local
 
     @property
+    def local_age_seconds(self) -> float:
+        """Time since this node was last looked at."""
+        return self._clock() - self._local_at
+
+    @property
     def ready(self) -> bool:
         """Whether there is a snapshot of this node."""
         return self._local is not None
@@ -91,139 +79,221 @@ class NodeMap:
         generation = self.local_version.number + changed
         self._local = replace(snapshot, generation=generation, instance=self.instance)
         self._local_at = self._clock()
+        self._shared = None
         if changed:
+            node = self._local.node
+            self._claim(_HERE, Claim(key=_HERE, node_id=node.node_id, name=node.name, where="this node"))
+            joined = Event(kind=EventKind.NODE_JOINED, node_id=node.node_id, node=node.name)
+            self.history.add(snapshot_events(before, self._local) if before else [joined])
             self.local_version.advance()
             self.map_version.advance()
         return changed
 
-    def peer(self, url: str) -> Peer | None:
-        """Return what is known of the peer at that URL."""
-        return self._peers.get(url)
+    def peer(self, key: str) -> Peer | None:
+        """Return what is known of a peer."""
+        return self._peers.get(key)
+
+    def peers_of(self, name: str) -> list[Peer]:
+        """Return the peers that bear a node_id or name and are not gone."""
+        keys = self._roster.by_id(name) or self._roster.by_name(name)
+        return [self._peers[key] for key in keys if key != _HERE]
 
     def set_peer(self, peer: Peer) -> None:
-        """Take what is known of a peer, by its URL."""
-        before = self._peers.get(peer.url)
-        self._peers[peer.url] = peer
+        """Take what is known of a peer, by its key."""
+        before = self._peers.get(peer.key)
+        self._peers[peer.key] = peer
         if before is None or _told(before) != _told(peer):
-            self.map_version.advance()
+            self._changed(before, peer)
 
-    def drop_peer(self, url: str) -> None:
-        """Forget a peer that is configured no more."""
-        if self._peers.pop(url, None) is not None:
+    def drop_peer(self, key: str) -> None:
+        """Forget a peer that is no member any more."""
+        before = self._peers.pop(key, None)
+        if before is not None:
+            self._changed(before, None)
+
+    def set_store(self, store: StoreStatus, heard_at: float | None) -> None:
+        """Take how the store is from which nodes are known; while it is stale, so are they.
+
+        Args:
+            store: how it is; its age does not count.
+            heard_at: when it last answered, on the monotonic clock.
+        """
+        before = self._store
+        self._store, self._store_heard_at = store, heard_at
+        if (before.state, before.reason) == (store.state, store.reason):
+            return
+        if before.state is NodeState.OK and store.state is not NodeState.OK:
+            self.history.add([Event(kind=EventKind.STORE_LOST, subject=store.backend, detail=store.reason)])
+        elif before.state is NodeState.STALE and store.state is NodeState.OK:
+            self.history.add([Event(kind=EventKind.STORE_BACK, subject=store.backend)])
+        self.map_version.advance()
+
+    def set_faults(self, source: str, faults: tuple[str, ...]) -> None:
+        """Take what is wrong with one source of members; nothing when it is fine."""
+        if self._faults.get(source, ()) != faults:
+            self._faults[source] = faults
             self.map_version.advance()
 
     def snapshots(self) -> Mapping[str, Snapshot]:
         """Return the nodes that paths may use, by node_id, this node first: those neither gone nor in conflict.
 
+        The same object until something changes; it may be read in other threads.
+
         Raises:
             BusyError: this node has no snapshot yet.
         """
         local = self.local
-        usable = {local.node.node_id: local}
-        ambiguous = set()
-        for peer in self._others():
-            if peer.snapshot is None or peer.state in (NodeState.GONE, NodeState.UNKNOWN):
-                continue
-            known = usable.setdefault(peer.snapshot.node.node_id, peer.snapshot)
-            if known.instance != peer.snapshot.instance and known is not local:
-                ambiguous.add(known.node.node_id)  # nobody can say which of the two is meant
-        return {node_id: snapshot for node_id, snapshot in usable.items() if node_id not in ambiguous}
+        if self._shared is None:
+            here = {local.node.node_id: local}
+            self._shared = here | self._usable | here  # this node first, and whatever another one claims
+        return self._shared
 
     def url_of(self, node_id: str) -> str:
         """Return the URL of a peer's daemon.
 
         Raises:
-            UnknownNameError: no peer of that id, or two.
+            UnknownNameError: no peer of that id, two, or one that nobody can ask.
         """
-        seen = {peer.url: peer.snapshot for peer in self._others() if peer.snapshot}
-        claims = {url: snapshot for url, snapshot in seen.items() if snapshot.node.node_id == node_id}
-        if len({snapshot.instance for snapshot in claims.values()}) != 1:
-            kind = "single peer" if claims else "peer"
-            raise UnknownNameError(kind, node_id, [snapshot.node.node_id for snapshot in seen.values()])
-        return next(iter(claims))
+        claims = [peer for peer in self.peers_of(node_id) if peer.node_id == node_id and peer.instance != self.instance]
+        url = next((peer.url for peer in claims if peer.url), "")
+        if len({peer.instance for peer in claims}) != 1 or not url:
+            raise UnknownNameError("single peer" if claims else "peer", node_id, list(islice(self._usable, _SHOWN)))
+        return url
 
     def status(self, *, summary: bool = False) -> ClusterStatus:
-        """Return all nodes, this one first, then peers in order of name.
+        """Return all nodes, this one first, then the others in order of name.
 
         Raises:
             BusyError: this node has no snapshot yet.
         """
-        local = self.local
-        here = NodeStatus(
-            node_id=local.node.node_id,
-            name=local.node.name,
-            state=NodeState.OK,
-            this_node=True,
-            age_seconds=self._clock() - self._local_at,
-            generation=local.generation,
-            content_hash=local.content_hash,
-            snapshot=None if summary else local,
-        )
-        peers = sorted((self._peer_status(peer, summary) for peer in self._others()), key=_by_name)
-        nodes = (here, *peers)
+        here = self._local_status(summary)
+        others = (peer for peer in self._peers.values() if peer.instance != self.instance)
+        peers = sorted((self._peer_status(peer, summary) for peer in others), key=_by_name)
+        heard = self._store_heard_at
         return ClusterStatus(
-            instance=self.instance, generation=self.map_version.number, nodes=nodes, conflicts=find_conflicts(nodes)
+            instance=self.instance,
+            generation=self.map_version.number,
+            nodes=(here, *peers),
+            conflicts=self._roster.conflicts,
+            event_cursor=self.history.cursor,
+            store=replace(self._store, age_seconds=None if heard is None else self._clock() - heard),
+            faults=tuple(fault for source in sorted(self._faults) for fault in self._faults[source]),
         )
 
-    def find(self, name: str) -> NodeStatus:
-        """Return the node of that node_id or name.
+    @property
+    def conflicts(self) -> tuple[str, ...]:
+        """Nodes that cannot be told apart, one sentence each."""
+        return self._roster.conflicts
+
+    def count(self) -> dict[NodeState, int]:
+        """Return how many peers are in each state."""
+        states = [self._state(peer) for peer in self._peers.values() if peer.instance != self.instance]
+        return {state: states.count(state) for state in NodeState}
+
+    def find(self, name: str, *, summary: bool = False) -> NodeStatus:
+        """Return the node of that node_id or name. Of several of one name, those that are gone do not count.
 
         Raises:
             UnknownNameError: there is none, or the name fits several.
             BusyError: this node has no snapshot yet.
         """
-        nodes = self.status().nodes
-        found = [node for node in nodes if node.node_id == name] or [node for node in nodes if node.name == name]
-        known = [node.name or node.url for node in nodes]
+        here = self._local_status(summary)
+        keys = self._roster.by_id(name) or self._roster.by_name(name)
+        found = [here if key == _HERE else self._peer_status(self._peers[key], summary) for key in keys]
+        if not found and name:  # one that is gone bears no name any more, but can be asked for
+            gone = [peer for peer in self._peers.values() if name in (peer.node_id, peer.name)]
+            found = [self._peer_status(peer, summary) for peer in gone]
         if len(found) > 1:
             raise UnknownNameError("single node", name, [f"{node.node_id} at {node.url or 'here'}" for node in found])
-        if not found or not name:
+        if not found:
+            known = [here.name, *(peer.name or peer.url for peer in islice(self._peers.values(), _SHOWN))]
             raise UnknownNameError("node", name, known)
         return found[0]
 
-    def _others(self) -> list[Peer]:
-        """Return the peers without this daemon itself: one list of peers may serve every node of a cluster."""
-        return [peer for peer in self._peers.values() if not peer.snapshot or peer.snapshot.instance != self.instance]
+    def _changed(self, before: Peer | None, after: Peer | None) -> None:
+        """Keep in step what is derived from the peers, and tell what happened."""
+        self.map_version.advance()
+        # One list of peers may serve every node of a cluster, this one too; then it is not another node.
+        before, after = (one if one and one.instance != self.instance else None for one in (before, after))
+        peer = after or before
+        if peer is None:
+            return
+        again = self._is_told_elsewhere(peer, leaves=after is None)
+        self._claim(peer.key, _claim_of(after))
+        for node_id in {one.node_id for one in (before, after) if one and one.node_id}:
+            self._judge(node_id)
+        if not again:
+            self.history.add(node_events(before, after))
+
+    def _is_told_elsewhere(self, peer: Peer, *, leaves: bool) -> bool:
+        """Whether the same daemon has another place in the map, whose events are the ones to tell."""
+        others = [one for one in self._roster.by_id(peer.node_id) if one not in (_HERE, peer.key)]
+        places = [one for one in others if self._peers[one].instance == peer.instance]
+        return bool(places) and (leaves or peer.key not in self._roster.by_id(peer.node_id)[:1])
+
+    def _claim(self, key: str, claim: Claim | None) -> None:
+        begun, over = self._roster.put(key, claim)
+        self.history.add(Event(kind=EventKind.CONFLICT, detail=sentence) for sentence in begun)
+        self.history.add(Event(kind=EventKind.CONFLICT_OVER, detail=sentence) for sentence in over)
+
+    def _judge(self, node_id: str) -> None:
+        """Decide anew whether paths may use a node."""
+        claims = [peer for peer in self.peers_of(node_id) if peer.node_id == node_id]
+        usable = [peer.snapshot for peer in claims if peer.snapshot and peer.state not in _UNUSABLE]
+        self._shared = None
+        if usable and len({snapshot.instance for snapshot in usable}) == 1:
+            self._usable[node_id] = usable[0]
+        else:
+            self._usable.pop(node_id, None)  # of several claims nobody can say which is meant
+
+    def _state(self, peer: Peer) -> NodeState:
+        stored = peer.state is NodeState.OK and peer.heard_at is None
+        return self._store.state if stored else peer.state
+
+    def _local_status(self, summary: bool) -> NodeStatus:
+        local = self.local
+        return NodeStatus(
+            node_id=local.node.node_id,
+            name=local.node.name,
+            state=NodeState.OK,
+            this_node=True,
+            age_seconds=self.local_age_seconds,
+            generation=local.generation,
+            content_hash=local.content_hash,
+            schema=local.schema,
+            snapshot=None if summary else local,
+        )
 
     def _peer_status(self, peer: Peer, summary: bool) -> NodeStatus:
         snapshot = peer.snapshot
+        state = self._state(peer)
+        heard = self._store_heard_at if peer.heard_at is None and snapshot else peer.heard_at
         return NodeStatus(
-            node_id=snapshot.node.node_id if snapshot else "",
-            name=snapshot.node.name if snapshot else "",
-            state=peer.state,
+            node_id=peer.node_id,
+            name=peer.name,
+            state=state,
             url=peer.url,
-            age_seconds=None if peer.heard_at is None else self._clock() - peer.heard_at,
-            reason=peer.reason,
+            age_seconds=None if heard is None else self._clock() - heard,
+            reason=peer.reason or (self._store.reason if state is not peer.state else ""),
             generation=snapshot.generation if snapshot else 0,
             content_hash=snapshot.content_hash if snapshot else "",
+            schema=snapshot.schema if snapshot else 0,
+            note=_schema_note(snapshot.schema) if snapshot else "",
             snapshot=None if summary else snapshot,
         )
 
 
-def find_conflicts(nodes: tuple[NodeStatus, ...]) -> tuple[str, ...]:
-    """Return one sentence for each node_id that two daemons claim and each name that two nodes bear."""
-    by_id: dict[str, list[NodeStatus]] = {}
-    by_name: dict[str, dict[str, NodeStatus]] = {}
-    for node in nodes:
-        if node.node_id:
-            by_id.setdefault(node.node_id, []).append(node)
-            by_name.setdefault(node.name, {}).setdefault(node.node_id, node)
-    twice = [
-        f"node_id {node_id} is claimed by {_places(claims)}: the same daemon listed twice, or machines with one "
-        "identity (set node_id on each)"
-        for node_id, claims in by_id.items()
-        if len(claims) > 1
-    ]
-    named = [
-        f"the name {name} is borne by {_places(list(bearers.values()))} (set name on each)"
-        for name, bearers in by_name.items()
-        if len(bearers) > 1
-    ]
-    return tuple(twice + named)
+def _claim_of(peer: Peer | None) -> Claim | None:
+    if peer is None or peer.snapshot is None or peer.state is NodeState.GONE:
+        return None
+    return Claim(key=peer.key, node_id=peer.node_id, name=peer.name, where=peer.url or "at no address")
 
 
-def _places(nodes: list[NodeStatus]) -> str:
-    return " and ".join(f"{node.name} ({node.url or 'this node'})" for node in nodes)
+def _schema_note(schema: int) -> str:
+    if schema == SCHEMA:
+        return ""
+    what = "newer: facts that this daemon does not know are left out" if schema > SCHEMA else "older: facts may lack"
+    return f"its snapshot has schema {schema}, this daemon has {SCHEMA}; {what}"
 
 
 def _by_name(node: NodeStatus) -> tuple[str, str]:
@@ -233,4 +303,4 @@ def _by_name(node: NodeStatus) -> tuple[str, str]:
 def _told(peer: Peer) -> tuple[object, ...]:
     """Return what readers of the map are woken for: state and facts, not the time of the last answer."""
     facts = (peer.snapshot.instance, peer.snapshot.generation, peer.snapshot.content_hash) if peer.snapshot else ()
-    return (peer.state, peer.reason, facts)
+    return (peer.url, peer.state, peer.reason, facts)

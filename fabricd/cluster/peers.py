@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 
 import httpx
 
-from fabricd.cluster.nodes import NodeMap, Peer
+from fabricd.cluster.nodes import NodeMap
+from fabricd.cluster.peer import Peer
 from fabricd.errors import FabricError, ParseError, TokenError, UnreachableError
 from fabricd.model.cluster import NodeState
 from fabricd.model.codec import from_json
+from fabricd.model.event import EventKind
 from fabricd.model.problem import Problem
 from fabricd.model.snapshot import Snapshot
 from fabricd.sockets import KEEPALIVE
@@ -97,7 +99,7 @@ class Peers:
 
     async def _follow(self, url: str) -> None:
         """Ask one peer again and again, for ever."""
-        peer = self._nodes.peer(url) or Peer(url=url)
+        peer = self._nodes.peer(url) or Peer(key=url, url=url)
         self._nodes.set_peer(peer)
         etag = ""
         failures = 0
@@ -142,15 +144,16 @@ class Peers:
 
 
 async def log_conflicts(nodes: NodeMap) -> None:
-    """Log each conflict of the map when it comes up, for ever."""
-    known: frozenset[str] = frozenset()
-    generation = nodes.map_version.number
+    """Log each conflict of the map when it comes up and when it is over, for ever."""
+    cursor = None
     while True:
-        conflicts = frozenset(nodes.status(summary=True).conflicts if nodes.ready else ())
-        for conflict in sorted(conflicts - known):
-            _log.warning("%s", conflict)
-        known = conflicts
-        generation = await nodes.map_version.wait_for_change(generation, 3600)
+        page = await nodes.history.wait(cursor, 3600)
+        cursor = page.cursor
+        for event in page.events:
+            if event.kind is EventKind.CONFLICT:
+                _log.warning("%s", event.detail)
+            elif event.kind is EventKind.CONFLICT_OVER:
+                _log.info("no longer: %s", event.detail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,6 +168,7 @@ class Daemon:
 
     def _beat(self) -> None:
         self.services.beat_at = time.monotonic()
+        self._nodes.history.settle()
         self._notifier.beat()
 
     async def _announce(self, url: str, unix: UnixListener | None) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fabricd.model.observation import missing_word
 from fabricd.model.snapshot import Snapshot
 
 
@@ -13,6 +14,10 @@ class NodeState(StrEnum):
     STALE = "stale"  #: the latest try failed; the snapshot is the last good one
     GONE = "gone"  #: no answer for long; its ports are no candidates any more
     UNKNOWN = "unknown"  #: never answered since this daemon started
+
+    @classmethod
+    def _missing_(cls, value: object) -> "NodeState | None":
+        return missing_word(value, cls.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +34,19 @@ class NodeStatus:
     reason: str = ""  #: why not ok
     generation: int = 0
     content_hash: str = ""
+    schema: int = 0  #: of its snapshot; 0 none
+    note: str = ""  #: what a reader should know beside the state, e.g. that its schema is another
     snapshot: Snapshot | None = None  #: None when a summary was asked for, or never seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatus:
+    """How the place is where nodes tell of themselves: each other's HTTP interface, or etcd."""
+
+    backend: str = "static"
+    state: NodeState = NodeState.OK  #: ok, stale (the map is the last one known), unknown (never answered)
+    age_seconds: float | None = None  #: since its last good answer; None: never, or there is no store
+    reason: str = ""  #: why not ok
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,3 +58,8 @@ class ClusterStatus:
     nodes: tuple[NodeStatus, ...]
     #: Nodes that cannot be told apart: one node_id twice, or one name for two nodes; one sentence each.
     conflicts: tuple[str, ...] = ()
+    #: Place in ``/v1/events`` of this answer: what comes after it has changed since.
+    event_cursor: str = ""
+    store: StoreStatus = StoreStatus()
+    #: Faults of membership that no node shows: a list of peers that cannot be read, too many of them.
+    faults: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fabricd.model.observation import Evidence, Outcome
+from fabricd.model.observation import Evidence, Outcome, missing_word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,10 @@ class InterfaceKind(StrEnum):
     DUMMY = "dummy"
     LOOPBACK = "loopback"
     OTHER = "other"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "InterfaceKind | None":
+        return missing_word(value, cls.OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,14 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def missing_word(value: object, instead: T) -> T | None:
+    """Return what stands for a word of a newer version in an enumeration's ``_missing_``; None for what is no word."""
+    return instead if isinstance(value, str) else None
 
 
 class Outcome(StrEnum):
@@ -15,6 +23,10 @@ class Outcome(StrEnum):
     STALE = "stale"  #: an earlier answer, because the latest try failed
     NOT_RUN = "not_run"  #: switched off, or not yet tried
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Outcome | None":
+        return missing_word(value, cls.FAILED)
+
 
 class Evidence(StrEnum):
     """Where a figure comes from. Ordered from strong to weak."""
@@ -22,6 +34,10 @@ class Evidence(StrEnum):
     MEASURED = "measured"  #: a transfer was timed
     REPORTED = "reported"  #: the device or the kernel says so
     ASSUMED = "assumed"  #: nominal, from a table or a rule
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Evidence | None":
+        return missing_word(value, cls.ASSUMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from fabricd.cluster.nodes import NodeMap, Peer, Version
+from fabricd.cluster.nodes import NodeMap
+from fabricd.cluster.peer import Peer
+from fabricd.cluster.version import Version
 from fabricd.errors import BusyError, UnknownNameError
 from fabricd.model.cluster import NodeState
 from fabricd.model.codec import content_hash
@@ -21,7 +23,7 @@ def snapshot(node_id: str, name: str = "", *, instance: str = "i", kernel: str =
 
 
 def peer(url: str, taken: Snapshot | None, state: NodeState = NodeState.OK, heard_at: float | None = 0.0) -> Peer:
-    return Peer(url=url, snapshot=taken, state=state, heard_at=heard_at)
+    return Peer(key=url, url=url, snapshot=taken, state=state, heard_at=heard_at)
 
 
 @pytest.fixture
