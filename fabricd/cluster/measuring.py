@@ -16,7 +16,7 @@ from ipaddress import ip_interface
 from fabricd.background import in_thread
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer_post import PeerPost
-from fabricd.errors import BusyError, InputError
+from fabricd.errors import BusyError, InputError, UnknownNameError
 from fabricd.measure import tcp
 from fabricd.model.device import NetInterface
 from fabricd.model.measurement import ListenAnswer, ListenRequest, Measurement, MeasureRequest
@@ -118,7 +118,10 @@ class Measurer:
         """
         url = self._nodes.url_of(request.dst_node)
         own = _interface_with(self._nodes.local, request.src_address)
-        other = _interface_with(self._nodes.snapshots()[request.dst_node], request.dst_address)
+        nodes = self._nodes.snapshots()
+        if request.dst_node not in nodes:
+            raise UnknownNameError("node that answers", request.dst_node, list(nodes))
+        other = _interface_with(nodes[request.dst_node], request.dst_address)
         if self._waiting >= _WAITING:
             raise BusyError(f"{_WAITING} measurements wait already", retry_after_seconds=5)
         self._waiting += 1

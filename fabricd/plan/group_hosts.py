@@ -147,7 +147,8 @@ def _interface(number: int, seen: ViewInterface, known: Snapshot | None) -> NetI
     addresses = tuple(found for text in seen.addresses if (found := _address(text)))
     state = "up" if seen.up else "down"
     for one in known.interfaces if known else ():
-        if one.name == seen.name and one.mac == seen.mac and (one.mac or seen.loopback):
+        # Name and MAC alone do not do: an ipvlan in a container may have both of its host's card.
+        if (one.name, one.mac) == (seen.name, seen.mac) and _overlap(one.addresses, addresses):
             return replace(one, addresses=addresses, admin_up=one.admin_up and seen.up)
     kind = InterfaceKind.LOOPBACK if seen.loopback else InterfaceKind.OTHER
     return NetInterface(
@@ -159,6 +160,10 @@ def _interface(number: int, seen: ViewInterface, known: Snapshot | None) -> NetI
         oper_state=state,
         addresses=addresses,
     )
+
+
+def _overlap(a: Sequence[IpAddress], b: Sequence[IpAddress]) -> bool:
+    return not (a or b) or bool({one.address for one in a} & {one.address for one in b})
 
 
 def _address(text: str) -> IpAddress | None:

@@ -151,6 +151,28 @@ class TestMemory:
         assert next(one for one in plan.networks if one.chosen).virtual
         assert any("no daemon in the network namespace" in line for line in plan.because)
 
+    def test_an_ipvlan_with_name_and_mac_of_its_hosts_card_is_not_that_card(self):
+        fast = {"speed_bytes_per_second": 50 * 10**9}
+        nodes = mapping(
+            *(node(host, interfaces=(card(host, "eth0", f"10.1.0.{ord(host)}/24", **fast),)) for host in "ab")
+        )
+        views = {rank: view(host, rank, eth0=f"10.1.0.{rank + 1}/24") for rank, host in enumerate("ab")}
+        best = plan_group("mpi", views, nodes).networks[0]
+        assert (best.virtual, best.bandwidth_bytes_per_second) == (True, None)
+        assert "no daemon in the network namespace of a, b" in best.reason
+
+    def test_a_tunnel_without_mac_is_known_by_its_address(self):
+        tun = {"kind": InterfaceKind.TUN, "mac": ""}
+        nodes = mapping(
+            *(
+                node(host, interfaces=(card(host, "tun0", f"10.8.0.{number}/24", **tun),))
+                for number, host in ((1, "a"), (2, "b"))
+            )
+        )
+        views = {rank: view(host, rank, tun0=f"10.8.0.{rank + 1}/24") for rank, host in enumerate("ab")}
+        views = {rank: replace(one, interfaces=(LO, replace(one.interfaces[1], mac=""))) for rank, one in views.items()}
+        assert "a program carries it" in plan_group("mpi", views, nodes).because[1]
+
     def test_a_name_or_machine_id_makes_no_host(self):
         views = {
             0: view("a", hostname="same", eth0="10.0.0.1/24"),
