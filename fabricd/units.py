@@ -32,9 +32,10 @@ _IB_LANE_BYTES_PER_SECOND = {
     "NDR": 12_500_000_000,
     "XDR": 25_000_000_000,
 }
-_IB_RATE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*Gb/sec\b")
-_GT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*GT/s\b")
-_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)(B?)\s*$", re.IGNORECASE)
+_NUMBER = r"^\s*(\d{1,18}(?:\.\d+)?)\s*"  # longer ones are none that anything here has, and may be no float
+_IB_RATE = re.compile(_NUMBER + r"Gb/sec\b")
+_GT = re.compile(_NUMBER + r"GT/s\b")
+_SIZE = re.compile(_NUMBER + r"([KMGTP]?)(i?)(B?)\s*$", re.IGNORECASE)
 _PREFIXES = ("", "K", "M", "G", "T", "P")
 
 

@@ -221,6 +221,7 @@ def test_slingshot_is_named_for_what_it_is(tmp_path: Path) -> None:
         ({"rate": "100 Gb/sec (4X EDR)\n"}, {"rate_bytes_per_second": 12_500_000_000, "width": 4}, False),
         ({"rate": "fast\n"}, {"rate_bytes_per_second": None, "width": None}, True),
         ({"rate": f"{'9' * 40} Gb/sec\n"}, {"rate_bytes_per_second": None}, True),
+        ({"rate": f"{'9' * 400} Gb/sec\n"}, {"rate_bytes_per_second": None}, True),
         ({"state": "1: DOWN\n", "phys_state": "3: Disabled\n"}, {"state": "down", "physical_state": "disabled"}, False),
         ({"state": ""}, {"state": ""}, False),
         ({"lid": "0xffffffffff"}, {"lid": None}, True),
