@@ -12,7 +12,7 @@ from typing import Any
 from fabricd.model.device import LldpNeighbor
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult, ProbeUnsupported
 from fabricd.probe.files import FieldReader
-from fabricd.probe.lldp_frame import parse_frame
+from fabricd.probe.lldp_frame import parse_frame, valid_vlan
 from fabricd.smallfile import printable, read_bytes
 
 #: Below ``Roots.run``.
@@ -101,13 +101,14 @@ def _neighbor(interface: str, facts: Any) -> LldpNeighbor:
     port = _first(_get(facts, "port"))
     vlans = [vlan for vlan in _list(_get(facts, "vlan")) if _get(vlan, "pvid") in (True, "yes")]
     vlan = str(_get(_first(vlans), "vlan-id"))
+    number = int(vlan) if vlan.isascii() and vlan.isdecimal() and len(vlan) <= 4 else 0
     return LldpNeighbor(
         interface=interface,
         chassis_id=_value(_get(chassis, "id")),
         system_name=system or _value(_get(chassis, "name")),
         port_id=_value(_get(port, "id")),
         port_description=_value(_get(port, "descr")),
-        vlan_id=int(vlan) if vlan.isascii() and vlan.isdecimal() and 0 < int(vlan[:6]) < 4096 else None,
+        vlan_id=valid_vlan(number),
     )
 
 

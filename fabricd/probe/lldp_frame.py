@@ -14,6 +14,7 @@ _END, _CHASSIS, _PORT, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME, _ORGANISATION = 0,
 _MAC_SUBTYPE = {_CHASSIS: 4, _PORT: 3}
 _ADDRESS_SUBTYPE = {_CHASSIS: 5, _PORT: 4}
 _PORT_VLAN_ID = b"\x00\x80\xc2\x01"
+_RESERVED_VLAN = 4095  # Source: IEEE 802.1Q, table 9-2
 
 
 def parse_frame(interface: str, frame: bytes) -> LldpNeighbor | None:
@@ -26,7 +27,7 @@ def parse_frame(interface: str, frame: bytes) -> LldpNeighbor | None:
     vlan = None
     for kind, value in _fields(_payload(frame)):
         if kind == _ORGANISATION and value.startswith(_PORT_VLAN_ID) and len(value) >= 6:
-            vlan = int(struct.unpack_from(">H", value, 4)[0]) or None  # 0: the switch has none
+            vlan = valid_vlan(struct.unpack_from(">H", value, 4)[0])
         elif kind != _ORGANISATION:
             found.setdefault(kind, value)
     if not {_CHASSIS, _PORT, _TTL} <= found.keys():
@@ -41,6 +42,11 @@ def parse_frame(interface: str, frame: bytes) -> LldpNeighbor | None:
         port_description=_text(found.get(_PORT_DESCRIPTION, b"")),
         vlan_id=vlan,
     )
+
+
+def valid_vlan(number: int) -> int | None:
+    """Return a port's VLAN id; None for 0, by which a switch says that it has none, and for what no VLAN can be."""
+    return number if 0 < number < _RESERVED_VLAN else None
 
 
 def _payload(frame: bytes) -> bytes:

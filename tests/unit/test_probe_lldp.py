@@ -72,6 +72,13 @@ class TestFrames:
             interface="eth0", chassis_id="da:87:0b:05:76:7d", port_id="Ethernet7/1"
         )
 
+    @pytest.mark.parametrize("vlan", [0, 4095, 4096, 65535])
+    def test_absurd_vlans(self, vlan: int) -> None:
+        own = field(127, b"\x00\x80\xc2\x01" + struct.pack(">H", vlan))
+        told = parse_frame("eth0", frame(CHASSIS, PORT, TTL, own))
+        assert told is not None
+        assert told.vlan_id is None
+
     def test_good_bye(self) -> None:
         assert parse_frame("eth0", frame(CHASSIS, PORT, field(3, b"\0\0"))) is None
 
@@ -208,7 +215,7 @@ def test_broken_answers_of_lldpd(tmp_path: Path, left: Entry) -> None:
     assert "not what lldpcli prints" in result.notes[0]
 
 
-@pytest.mark.parametrize("vlan", ["0", "5000", "-1", "x", "９", None, {}, "1" * 5000])
+@pytest.mark.parametrize("vlan", ["0", "4095", "5000", "-1", "x", "９", None, {}, "1" * 5000, "000001" + "0" * 5000])
 def test_absurd_vlans(tmp_path: Path, vlan: object) -> None:
     printed = {"lldp": {"interface": {"eth0": {**JSON, "vlan": {"vlan-id": vlan, "pvid": True}}}}}
     assert probe(tmp_path, {f"run/{LEFT_FACTS}": json.dumps(printed)}).facts["lldp"][0].vlan_id is None
