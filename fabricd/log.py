@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from fabricd.smallfile import escaped
+
 #: Priorities of sd-daemon(3), which the journal reads from the beginning of a line.
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
@@ -94,11 +96,7 @@ def _facts(record: logging.LogRecord) -> Mapping[str, Any]:
 def _sentence(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     """Return message and facts in one line: what came from outside must not look like further records."""
     facts = "".join(f" {key}={value}" for key, value in _facts(record).items())
-    line = _escaped(record.getMessage() + facts)
+    line = escaped(record.getMessage() + facts)
     if record.exc_info:
-        line += " | " + _escaped(" | ".join(formatter.formatException(record.exc_info).splitlines()))
+        line += " | " + escaped(" | ".join(formatter.formatException(record.exc_info).splitlines()))
     return line
-
-
-def _escaped(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,4 +1,4 @@
-"""Reads small files of the kernel, and makes what they hold printable. Standard library only."""
+"""Reads small files of the kernel, and makes what they hold fit to be passed on and shown. Standard library only."""
 
 import errno
 import os
@@ -44,3 +44,9 @@ def printable(value: object) -> str:
         except UnicodeEncodeError:
             value = text.encode("utf-8", "backslashreplace")
     return value.decode("utf-8", "backslashreplace")
+
+
+def escaped(text: str) -> str:
+    r"""Return text for a terminal or a log: one line, whose control characters are shown (``\x1b``) and not obeyed."""
+    # By ascii(), not by a codec: that is a module, which no process without a free file descriptor can load.
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

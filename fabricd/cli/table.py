@@ -10,6 +10,7 @@ from fabricd.model.device import Gpu, Hca, NetInterface, PciDevice, PcieLink
 from fabricd.model.infiniband import IbLink
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
+from fabricd.smallfile import escaped
 from fabricd.units import format_bandwidth, format_ranges
 
 _MAX_CELL = 120
@@ -41,7 +42,7 @@ def print_snapshot(snapshot: Snapshot, console: Console | None = None) -> None:
 
 def safe(value: object, style: str = "") -> Text:
     """Return text for a cell: no markup, no control character, no endless line. Names come from outside."""
-    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in str(value))
+    text = escaped(str(value))
     return Text(text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…", style=style)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 import sys
 
 import pytest
@@ -42,6 +43,19 @@ def test_lines_for_people_are_one_a_record(lines, form, start):
     assert "fabricd.part: hello x\\n" in told[0]
     assert told[0].endswith("n=5")
     assert "ValueError: x" in told[1]
+
+
+def test_a_record_is_written_without_a_free_file_descriptor():
+    """Python loads codecs when they are first used; a daemon that has run out of descriptors cannot."""
+    script = """
+import logging, os, resource
+from fabricd import log
+log.configure("info", "text")
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+logging.getLogger("fabricd.part").warning("hello\\x1b[2J\\nforged")
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    assert told.stderr.endswith("warning fabricd.part: hello\\x1b[2J\\nforged\n")
 
 
 def test_the_journal_gets_priorities(lines):
