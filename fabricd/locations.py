@@ -21,7 +21,8 @@ def runtime_directory(environ: Mapping[str, str] | None = None) -> Path:
     """Return the directory in which a daemon of this user keeps its socket.
 
     systemd's ``RUNTIME_DIRECTORY`` where it is set; ``/run/fabricd`` for root; ``$XDG_RUNTIME_DIR/fabricd``; else
-    ``~/.local/state/fabricd``. Never below ``/tmp``: there anybody could have made it first.
+    ``~/.local/state/fabricd``; for a user without a home ``/run/user/UID/fabricd``. Never below ``/tmp``: there anybody
+    could have made it first.
     """
     environ = os.environ if environ is None else environ
     if environ.get("RUNTIME_DIRECTORY"):
@@ -30,7 +31,10 @@ def runtime_directory(environ: Mapping[str, str] | None = None) -> Path:
         return SYSTEM_DIRECTORY
     if environ.get("XDG_RUNTIME_DIR"):
         return Path(environ["XDG_RUNTIME_DIR"]) / "fabricd"
-    home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    try:
+        home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    except RuntimeError:  # containers run under user numbers that no passwd file knows
+        return Path(f"/run/user/{os.geteuid()}/fabricd")
     return home / ".local/state/fabricd"
 
 
@@ -51,7 +55,14 @@ def find_socket(environ: Mapping[str, str] | None = None) -> Path | None:
     candidates = [socket_path(environ)]
     if not environ.get("FABRICD_SOCKET"):
         candidates.append(SYSTEM_DIRECTORY / SOCKET_NAME)
-    return next((path for path in candidates if path.is_socket()), None)
+    return next((path for path in candidates if _is_socket(path)), None)
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return path.is_socket()
+    except OSError:  # below another user's home: su and sudo may leave HOME as it was
+        return False
 
 
 def read_secret_file(path: Path, source: str) -> str:

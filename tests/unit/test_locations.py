@@ -8,6 +8,7 @@ import pytest
 
 from fabricd import locations
 from fabricd.errors import AccessError, InputError
+from tests.support.rights import as_nobody, open_folder
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,24 @@ from fabricd.errors import AccessError, InputError
 def test_where_a_daemon_listens(monkeypatch, environ, uid, path):
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     assert locations.socket_path(environ) == Path(path)
+
+
+def test_a_user_without_a_home_and_without_an_entry_in_passwd(monkeypatch):
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert locations.socket_path({}) == Path("/run/user/54321/fabricd/fabricd.sock")
+    assert locations.find_socket({}) is None
+
+
+def test_a_folder_that_this_user_may_not_enter_has_no_daemon():
+    """Like the home that su and sudo leave in the environment."""
+    with open_folder() as folder:
+        (folder / "home").mkdir(mode=0o700)
+        environ = {"RUNTIME_DIRECTORY": str(folder / "home/user")}
+        assert as_nobody(lambda: locations.find_socket(environ)) is None
 
 
 def test_a_client_finds_its_users_daemon_before_the_systems(monkeypatch, tmp_path):
