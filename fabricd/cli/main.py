@@ -44,6 +44,9 @@ def run() -> int:
     except FabricError as error:
         sys.stderr.write(f"fabricd: {error}\n")
         return error.exit_status
+    except OSError as error:  # of standard output: a full disk, a terminal that went away
+        sys.stderr.write(f"fabricd: {error}\n")
+        return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     return 0

@@ -50,6 +50,21 @@ def test_ends_in_time_with_fifty_long_polls_and_idle_and_slow_clients(tmp_path):
         halfway.close()
 
 
+def test_descriptors_that_the_launcher_closed_go_to_no_socket(tmp_path):
+    script = 'exec "$0" serve --port 0 --socket "" --ready-file "$1" <&- >&- 2>&-'
+    ready = tmp_path / "ready"
+    process = subprocess.Popen(["sh", "-c", script, program("fabricd"), str(ready)])
+    try:
+        eventually(ready.exists, 15)
+        standard = [Path(f"/proc/{process.pid}/fd/{number}").readlink() for number in range(3)]
+        assert standard == [Path("/dev/null")] * 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_sigint_ends_it_too(tmp_path):
     with daemon(tmp_path) as running:
         running.process.send_signal(signal.SIGINT)

@@ -8,6 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from demo.daemons import program
 from fabricd import __version__
 from fabricd.cli.main import run
 from fabricd.cli.table import print_snapshot, safe
@@ -220,3 +221,14 @@ def test_looking_at_the_machine_does_not_load_the_web_framework():
     code = "import sys, fabricd.cli.main; sys.exit(str({'fastapi', 'uvicorn', 'httpx', 'scipy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == "set()\n"
+
+
+@pytest.mark.parametrize("arguments", [["probe", "--json"], ["probe"], ["check-config"]])
+def test_a_full_disk_is_told_in_a_line(arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [program("fabricd"), *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
