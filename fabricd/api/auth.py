@@ -46,7 +46,7 @@ class Caller:
         return f"uid {self.uid}, pid {self.pid}" if self.kind == "unix" else self.kind
 
 
-def caller(request: Request) -> Caller:
+async def caller(request: Request) -> Caller:  # FastAPI runs plain functions in threads, which costs more
     """Return who asks. A dependency for handlers; the gate has let nobody else in."""
     return cast(Caller, request.scope["state"][CALLER_STATE])
 

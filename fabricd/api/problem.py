@@ -72,10 +72,11 @@ def _input_error(error: RequestValidationError) -> InputError:
 def _http_problem(request: Request, error: HTTPException) -> Response:
     status = error.status_code
     detail = error.detail
+    path = request.scope["path"][:200]  # request.url is made with the Host header, which may hold anything
     if status == 404:
-        detail = f"nothing is at {request.url.path[:200]}"
+        detail = f"nothing is at {path}"
     elif status == 405:
-        detail = f"{request.method[:20]} is not possible at {request.url.path[:200]}"
+        detail = f"{request.method[:20]} is not possible at {path}"
     headers: dict[str, Any] = dict(error.headers or {})
     hint = f"possible: {headers['Allow']}" if "Allow" in headers else "GET /openapi.json lists what there is"
     problem = Problem(

@@ -47,7 +47,7 @@ class Services:
         self.groups = GroupService(planner, store=store, clock=self.clock)
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:  # FastAPI runs plain functions in threads, which costs more
     return cast(Services, request.app.state.services)
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -107,6 +108,12 @@ def test_every_error_is_a_problem(running, method, path, status, code):
     assert (told.status, told.code) == (status, code)
     assert told.type == f"urn:fabricd:error:{code}"
     assert told.detail
+
+
+def test_an_error_tells_the_path_that_was_asked_whatever_the_host_header_says(running):
+    with running.unix() as client:
+        told = problem(client.post("/livez", headers={"Host": "["}))
+    assert told.detail == "POST is not possible at /livez"
 
 
 def test_names_in_errors_are_not_echoed_without_end(running):
@@ -239,6 +246,26 @@ def test_too_many_long_polls_are_told_to_come_again(tmp_path):
         assert small.get("/v1/node").status_code == 200
         for thread in threads:
             thread.join()
+
+
+def test_a_busy_daemon_is_alive(tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text("max_requests = 1\n")
+    with daemon(tmp_path, "--config", str(config), socket=False) as small:
+        port = int(small.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as slow:
+            slow.sendall(b"POST /v1/measure HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+            eventually(lambda: small.get("/v1/node").status_code == 503, told=[small])
+            assert [small.get(path).status_code for path in ("/livez", "/readyz")] == [200, 200]
+        eventually(lambda: small.get("/v1/node").status_code == 200, told=[small])
+
+
+def test_handlers_need_no_threads(running):
+    """A herd of ranks that join at once would queue for the few threads in which plain dependencies run."""
+    with ThreadPoolExecutor(20) as pool:
+        statuses = list(pool.map(lambda _: running.get("/v1/node").status_code, range(100)))
+    assert statuses == [200] * 100
+    assert sum(1 for _ in Path(f"/proc/{running.process.pid}/task").iterdir()) < 10
 
 
 def test_too_many_connections_are_told_to_come_again(tmp_path):
