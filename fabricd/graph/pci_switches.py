@@ -22,10 +22,10 @@ class PciIds:
         return (self.vendor << 48 | self.device << 32 | self.subsystem_vendor << 16 | self.subsystem_device) >> 12
 
 
-#: (upper switch, lower switch) of Broadcom PEX for PCIe 4 and 5.
+#: (first level, second level) of Broadcom PEX for PCIe 4 and 5.
 _ONE_CROSSBAR = frozenset({(0x1000C0101000A, 0x1000C0101000A), (0x1000C03010000, 0x1000C03010001)})
 
 
-def is_one_crossbar(upper: PciIds, lower: PciIds) -> bool:
-    """Tell whether a switch and one right below it are parts of one crossbar."""
-    return (upper.make, lower.make) in _ONE_CROSSBAR
+def is_one_crossbar(one: PciIds, other: PciIds) -> bool:
+    """Tell whether a switch and one right above or below it are parts of one crossbar."""
+    return bool({(one.make, other.make), (other.make, one.make)} & _ONE_CROSSBAR)

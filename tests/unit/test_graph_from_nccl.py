@@ -138,6 +138,8 @@ def test_a_broadcom_switch_of_two_levels_is_one_crossbar():
     graph = graph_of_xml(cpu(0, switch("10", body, top)))
     assert [vertex.name for vertex in graph.of_kind(VertexKind.PCI_SWITCH)] == ["0000:10:00.0"]
     assert paths_in(graph, "gpu0", "net0").paths[0].type is PathType.PIX
+    upside_down = graph_of_xml(cpu(0, switch("10", gpu("21", 0) + switch("20", nic("31", 0), top), sub)))
+    assert paths_in(upside_down, "gpu0", "net0").paths[0].type is PathType.PIX
     other = graph_of_xml(cpu(0, switch("10", body.replace("0xc030", "0xc040"), top)))
     assert paths_in(other, "gpu0", "net0").paths[0].type is PathType.PXB
 
