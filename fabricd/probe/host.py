@@ -19,6 +19,7 @@ _PLACEHOLDERS = {"", "uninitialized", "notsettable", "notpresent", "030002000400
 _MEM_TOTAL = re.compile(r"\bMemTotal:\s+(\d{1,15}) kB")
 _GUID_LENGTH = 16
 _MAC_LENGTH = 12
+_RANDOM_ADDRESS = 1  # NET_ADDR_RANDOM
 
 
 class HostProbe:
@@ -112,11 +113,25 @@ def _hardware_addresses(ctx: ProbeContext, read: FieldReader) -> list[str]:
     for name in read.entries(net):
         device = net / name / "device"
         if read.exists(device) and not read.exists(device / "physfn"):
-            found.add("".join((read.text(net / name / "address") or "").split(":"))[-_GUID_LENGTH:])
+            found.add(_own_address(net / name, read))
     for name in read.entries(infiniband):
         if not read.exists(infiniband / name / "device/physfn"):
             found.add("".join((read.text(infiniband / name / "node_guid") or "").split(":")))
     return sorted(address for address in found if len(address) in (_MAC_LENGTH, _GUID_LENGTH) and set(address) != {"0"})
+
+
+def _own_address(interface: Path, read: FieldReader) -> str:
+    """Return an interface's own MAC (of IPoIB the GUID) as hex digits; "" for one that was drawn at random.
+
+    That is another with each boot, as with the USB interfaces of some management controllers. A bond gives its members
+    one address, and keeps their own.
+
+    Source: kernel include/uapi/linux/netdevice.h and drivers/net/bonding/bond_sysfs_slave.c.
+    """
+    if read.integer(interface / "addr_assign_type") == _RANDOM_ADDRESS:
+        return ""
+    text = read.text(interface / "bonding_slave/perm_hwaddr") or read.text(interface / "address") or ""
+    return "".join(text.split(":"))[-_GUID_LENGTH:]
 
 
 def _kernel(ctx: ProbeContext, read: FieldReader) -> str:

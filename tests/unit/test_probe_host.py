@@ -129,6 +129,21 @@ class TestNodeId:
         assert ids[0] != ids[1]
         assert ids[0] == ids[2]
 
+    def test_addresses_are_the_hardwares_own(self, tmp_path: Path) -> None:
+        def tree(mac: str, **files: str) -> Tree:
+            one = Tree({"etc/machine-id": MACHINE_ID})
+            nic = one.pci("pci0000:00/0000:00:01.0", class_code=0x020000)
+            folder = one.net("eth0", index=2, device=nic, mac=mac, addr_assign_type=files.get("assigned", "0\n"))
+            if "own" in files:
+                one[f"{folder}/bonding_slave/perm_hwaddr"] = files["own"]
+            return one
+
+        alone = identity(tmp_path / "alone", tree("b8:ce:f6:00:00:01"))
+        bonded = identity(tmp_path / "bonded", tree("b8:ce:f6:00:00:09", assigned="3\n", own="b8:ce:f6:00:00:01\n"))
+        assert (alone.id_source, alone.node_id) == ("addresses", bonded.node_id)
+        drawn = identity(tmp_path / "drawn", tree("b6:12:34:56:78:9a", assigned="1\n"))
+        assert drawn.id_source == "machine-id"
+
     def test_virtual_functions_and_virtual_interfaces_do_not_count(self, tmp_path: Path) -> None:
         tree = Tree({"etc/machine-id": MACHINE_ID})
         virtual_function = tree.pci("pci0000:00/0000:00:02.0", class_code=0x020000)
