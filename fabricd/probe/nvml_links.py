@@ -26,6 +26,9 @@ _GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 # P100, V100, A100, H100, and the GB200 NVL72 data sheet (1.8 TB/s both ways over 18 links); for the sixth the
 # Vera Rubin NVL72 data sheet (3.6 TB/s over 36 links).
 _NOMINAL_SPEED = {1: 20 * 10**9, 2: 25 * 10**9, 3: 25 * 10**9, 4: 25 * 10**9, 5: 50 * 10**9, 6: 50 * 10**9}
+# Whether a link in a state carries data: inactive, active, asleep until it has to, active with traffic disabled.
+# Source: NVML_NVLINK_STATE_* in NVIDIA's nvml.h.
+_CARRIES = {0: False, 1: True, 2: True, 3: False}
 _REMOTE_TYPES = {0: "gpu", 1: "cpu", 2: "switch"}
 _MAX_LINKS = 64
 
@@ -64,7 +67,8 @@ def read_links(reader: Reader) -> dict[str, Any]:
         if version is None:
             version = reader.ask("links.version", "nvmlDeviceGetNvLinkVersion", index, link=index)
         generation = _GENERATIONS.get(version or 0)
-        link: dict[str, Any] = {"index": index, "active": bool(state), "version": generation, "errors": errors[index]}
+        link: dict[str, Any] = {"index": index, "active": _CARRIES.get(state), "version": generation}
+        link["errors"] = errors[index]
         if state:  # of a link that is down, drivers report no far end and no speed, or zero
             link.update(_speed(reader, index, generation, values.get((_SPEED, index))))
             link.update(_remote(reader, index))

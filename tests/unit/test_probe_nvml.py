@@ -153,6 +153,11 @@ def test_c2c_counts_active_links_only(ask: Ask, answers: Scenario) -> None:
     assert (gpu.c2c_links, gpu.c2c_bytes_per_second) == (2, 2 * 44_712_000_000)
 
 
+def test_links_that_sleep_carry_data_and_those_with_traffic_disabled_do_not(ask: Ask, answers: Scenario) -> None:
+    answers |= {f"gpu0.link{link}.state": str(state) for link, state in enumerate((1, 2, 3, 7))}
+    assert [link.active for link in ask(answers)[0].links] == [True, True, False, None]
+
+
 def test_addresses_are_in_the_kernels_form(ask: Ask, answers: Scenario) -> None:
     for said, kernel in {"12:3d:1": "0012:3d:01.0", "10000:1:0": "10000:01:00.0", "0:3d:0.4": "0000:3d:00.4"}.items():
         answers["gpu0.link0.remote_pci"] = said
