@@ -27,6 +27,8 @@ from fabricd.units import format_size, parse_size
 OURS, MPI = "fabric_client", "mpiexec"
 _BURST_BYTES = 16 << 20
 _START_SECONDS = 60.0
+#: Small sizes are cheap: they get as many rounds as fit into this time.
+_SECONDS = 2.0
 
 
 class Job:
@@ -128,16 +130,19 @@ def sizes(begin: str, end: str, factor: int) -> Iterator[int]:
 def compare(ranks: int, begin: str, end: str, factor: int, rounds: int) -> list[dict[str, float]]:
     """Measure both jobs in turns and print a line for each size."""
     where = f"{ranks} ranks on {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
-    print(f"# all_reduce of float, {where}, best of {rounds} rounds in turns")
+    print(f"# all_reduce of float, {where}, best of {rounds} rounds or more, in turns")
     print(f"# {'size':>6} {'iterations':>11} {MPI + ' us':>14} {OURS + ' us':>18} {'ratio':>7} {'busbw GB/s':>11}")
     rows = []
     with jobs(ranks) as both:
         for size in sizes(begin, end, factor):
             count = max(2, min(200, _BURST_BYTES // size))
             best = {job.name: float("inf") for job in both}
-            for turn in range(rounds):
-                for job in both if turn % 2 else reversed(both):
+            enough = time.monotonic() + _SECONDS
+            turns = 0
+            while turns < rounds or time.monotonic() < enough:
+                for job in both if turns % 2 else reversed(both):
                     best[job.name] = min(best[job.name], job.measure(size, count))
+                turns += 1
             ratio = best[OURS] / best[MPI]
             bandwidth = size / best[OURS] * 2 * (ranks - 1) / ranks / 1e9
             print(
