@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from fabricd.smallfile import escaped
@@ -57,13 +58,11 @@ def _is_journal(stream: str) -> bool:
 
 
 class _Text(logging.Formatter):
-    """``2026-11-30T10:00:00 warning fabricd.part: message key=value``."""
-
-    default_time_format = "%Y-%m-%dT%H:%M:%S"
-    default_msec_format = "%s.%03d"
+    """``2026-11-30T10:00:00.000+00:00 warning fabricd.part: message key=value``; in UTC, alike on all nodes."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{self.formatTime(record)} {record.levelname.lower()} {record.name}: {_sentence(self, record)}"
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return f"{when} {record.levelname.lower()} {record.name}: {_sentence(self, record)}"
 
 
 class _Journal(logging.Formatter):

@@ -4,6 +4,8 @@ import json
 import logging
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -56,6 +58,17 @@ logging.getLogger("fabricd.part").warning("hello\\x1b[2J\\nforged")
 """
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
     assert told.stderr.endswith("warning fabricd.part: hello\\x1b[2J\\nforged\n")
+
+
+def test_times_are_utc_whatever_the_machines_zone(lines, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        told = datetime.fromisoformat(lines("text")[0].split(" ")[0])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert abs((datetime.now(UTC) - told).total_seconds()) < 60
 
 
 def test_the_journal_gets_priorities(lines):
