@@ -16,6 +16,7 @@ from fabricd.model.observation import Outcome
 from fabricd.probe.base import ProbeContext, Roots
 from fabricd.probe.facts import FOLDER, leave_facts
 from fabricd.probe.runner import Runner
+from fabricd.smallfile import escaped
 
 _SETTINGS = "\n\n".join(f"{key}: {rule.told}" for key, rule in config.RULES.items())
 
@@ -42,7 +43,8 @@ def run() -> int:
     try:
         app()
     except FabricError as error:
-        sys.stderr.write(f"fabricd: {error}\n")
+        lines = map(escaped, str(error).split("\n"))  # names in it may come from anywhere
+        sys.stderr.write("fabricd: " + "\n".join(lines) + "\n")
         return error.exit_status
     except OSError as error:  # of standard output: a full disk, a terminal that went away
         sys.stderr.write(f"fabricd: {error}\n")

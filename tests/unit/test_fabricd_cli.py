@@ -189,6 +189,14 @@ def test_check_config_lists_every_fault(capsys, monkeypatch, tmp_path):
     assert fabricd(capsys, monkeypatch, "check-config", str(file))[0] == 0
 
 
+def test_errors_show_names_and_do_not_obey_them(capsys, monkeypatch, tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text('"\\u001b[31mkey" = 1\n')
+    _, _, err = fabricd(capsys, monkeypatch, "check-config", str(file))
+    assert "\\x1b[31mkey is no setting" in err
+    assert "\x1b" not in err
+
+
 def test_facts_are_left_and_what_fails_is_told(capsys, monkeypatch, tmp_path):
     folder, file = tmp_path / "facts", tmp_path / "c.toml"
     file.write_text("")
