@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .PHONY: help setup demo test check bench clean
 
 ARGS ?=
+BENCH ?= $(patsubst bench/%.py,%,$(sort $(wildcard bench/*.py)))
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 
 help: ## this list
@@ -25,8 +26,8 @@ check: setup ## format, lint, types, import contracts
 	mypy
 	lint-imports
 
-bench: setup ## benchmarks that print ratios
-	@python -m bench $(ARGS)
+bench: setup ## benchmarks that print ratios; BENCH=paths for one of them
+	@for name in $(BENCH); do echo "== bench/$$name.py"; python -m bench.$$name $(ARGS) || exit 1; done
 
 clean: ## remove .venv, caches and builds
 	@flock .venv.lock rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
