@@ -70,10 +70,11 @@ class GroupService:
 
     def start(self) -> None:
         """Take up the groups that a daemon before this one left. Call it in the event loop."""
-        for record in self._store.load() if self._store else []:
+        found = self._store.load() if self._store else []
+        for record in sorted(found, key=lambda record: (record.incarnation, record.failure is None)):
             state = state_of(record, self._clock(), max_bytes=self._limits.group_bytes)
             self._add(Group(state, record.access, record.owner))
-            _log.info("group %r of %d ranks goes on", record.name, record.size)
+            _log.info("a group goes on", extra={"facts": _facts(state)})
 
     def stop(self) -> None:
         """Tell every stream that the daemon stops, and end it; running groups stay on record."""
@@ -279,7 +280,12 @@ class GroupService:
 
     def _apply(self, group: Group, event: ev.Event) -> None:
         """Feed the state machine and do as it says."""
-        for instruction in group.state.handle(event, self._clock()):
+        before = group.state.phase
+        instructions = group.state.handle(event, self._clock())
+        if group.state.phase is not before:
+            level = logging.WARNING if group.state.failure else logging.INFO
+            _log.log(level, "group", extra={"facts": _facts(group.state)})
+        for instruction in instructions:
             match instruction:
                 case ev.MakePlan():
                     group.planning = asyncio.create_task(self._plan(group))
@@ -354,6 +360,12 @@ class GroupService:
             self._store.remove(group.state.kvsname)
         else:
             self._store.save(record_of(group.state, group.access, group.owner))
+
+
+def _facts(state: GroupState) -> dict[str, object]:
+    """Return what the log tells of a group."""
+    facts: dict[str, object] = {"group": state.name, "phase": state.phase.value, "ranks": state.size}
+    return {**facts, "reason": state.failure.reason} if state.failure else facts
 
 
 def _join_event(group: Group, rank: int, request: JoinRequest, view: LocalView, cost: int) -> ev.Join:

@@ -203,9 +203,8 @@ def _port_of(rank: int, candidate: Candidate, hosts: Hosts, views: Mapping[int, 
 
 def _network_settings(candidate: Candidate, port: NetworkPort, hosts: Hosts) -> tuple[Setting, ...]:
     memory = "self,sm" if hosts.several_share else "self"
-    transports = "tcp"
-    if candidate.rdma:
-        transports = "rc_v,ud_v" if candidate.software else "rc,ud"
+    # UCX takes "rc" and "ud" as whichever of its verbs and mlx5 transports the device can do.
+    transports = "rc,ud" if candidate.rdma else "tcp"
     why = f"{candidate.name} joins the hosts" + ("; ranks of one host share memory" if hosts.several_share else "")
     settings = [
         _setting("UCX_TLS", f"{memory},{transports}", why),

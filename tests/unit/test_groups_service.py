@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 
 import pytest
 
@@ -13,7 +14,7 @@ from fabricd.cluster.groups_live import Group
 from fabricd.cluster.groups_record import GroupStore
 from fabricd.cluster.groups_stream import WatchStream
 from fabricd.errors import BusyError, FabricError, GroupError, GroupGoneError, GroupTimeoutError
-from fabricd.model.wire import FenceRequest, JoinRequest
+from fabricd.model.wire import FenceRequest, GroupPhase, JoinRequest
 from fabricd.plan.group import plan_group
 from tests.support.group_client import one_host
 
@@ -131,6 +132,33 @@ def test_who_asks_for_less_than_there_is_gets_nothing():
         service.stop()
 
     asyncio.run(scenario())
+
+
+def test_of_two_groups_of_one_name_on_record_the_living_one_is_found(tmp_path):
+    async def scenario():
+        service = GroupService(OneHost(), store=GroupStore(tmp_path))
+        await joined(service, 1)
+        service.abort("g", "give up", shown(0))
+        kvsname = json.loads((await joined_by(service, "another-claim-of-rank-0"))[0])["kvsname"]
+        service.stop()
+        assert len(list(tmp_path.iterdir())) == 2
+        after = GroupService(OneHost(), store=GroupStore(tmp_path))
+        after.start()
+        assert after.status("g", shown(0)).phase is GroupPhase.RUNNING
+        again = (await joined_by(after, "another-claim-of-rank-0"))[0]
+        assert json.loads(again)["kvsname"] == kvsname
+        after.stop()
+
+    for _ in range(3):  # the names of the files are drawn by chance
+        asyncio.run(scenario())
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+
+async def joined_by(service: GroupService, claim: str) -> list[bytes]:
+    ask = JoinRequest(world_size=1, claim=claim, view=one_host(0))
+    ticket = await service.join("g", 0, ask, Credentials(uid=7, claim=claim, incarnation=0), cost=1)
+    return [await service.answer(ticket, 5.0)]
 
 
 def test_changes_that_can_wait_are_saved_together(tmp_path):

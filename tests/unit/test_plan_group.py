@@ -415,7 +415,7 @@ class TestRdma:
         assert chosen(plan) == "10.1.0.0/24"
         assert words in " ".join(one.reason for one in plan.networks)
 
-    def test_soft_roce_is_used_by_plain_verbs(self):
+    def test_soft_roce_comes_before_tcp_of_the_same_measure(self):
         nodes, views = [], {}
         for rank, host in enumerate("ab"):
             gid = Gid(index=1, gid="0000", type="roce-v2", interface="eth0")
@@ -433,7 +433,7 @@ class TestRdma:
             views[rank] = view(host, rank, eth0=f"10.1.0.{rank + 1}/24", hcas=(seen,))
         plan = plan_group("mpi", views, mapping(*nodes), [measured("10.1.0.1", "10.1.0.2", 1.0)])
         assert chosen(plan) == "roce:10.1.0.0/24"
-        assert settings(plan, 0) == {"UCX_TLS": "self,rc_v,ud_v", "UCX_NET_DEVICES": "rxe0:1"}
+        assert settings(plan, 0) == {"UCX_TLS": "self,rc,ud", "UCX_NET_DEVICES": "rxe0:1"}
         broken = measured("10.1.0.1", "10.1.0.2", reachable=False, bandwidth_bytes_per_second=None)
         with pytest.raises(NoNetworkError):
             plan_group("mpi", views, mapping(*nodes), [broken])
