@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from fabricd.cluster import groups_events as ev
-from fabricd.cluster.groups_access import Credentials, access_for, check_claim, check_name, not_here
+from fabricd.cluster.groups_access import Credentials, access_for, check_claim
+from fabricd.cluster.groups_book import GroupBook
 from fabricd.cluster.groups_failure import fenced_failure
 from fabricd.cluster.groups_limits import Limits, check_join, check_keys
 from fabricd.cluster.groups_live import Group, Ticket
 from fabricd.cluster.groups_record import GroupStore, record_of, state_of
 from fabricd.cluster.groups_state import RECONNECT_SECONDS, GroupState
 from fabricd.cluster.groups_stream import WatchStream
-from fabricd.errors import AccessError, FabricError, GroupConflictError
+from fabricd.errors import FabricError, GroupConflictError
 from fabricd.localview import LocalView
 from fabricd.model.plan import GroupPlan
 from fabricd.model.wire import FenceRequest, GroupPhase, GroupStatus, JoinRequest, WatchEvent
@@ -62,7 +63,7 @@ class GroupService:
         self._store = store
         self._limits = limits or Limits()
         self._clock = clock
-        self._groups: dict[str, list[Group]] = {}  #: by name, oldest first
+        self._book = GroupBook()
         self._numbers = itertools.count(1)
         self._ticker: asyncio.Task[None] | None = None
         self._unsaved: dict[Group, asyncio.TimerHandle] = {}  #: changed, and soon to be saved
@@ -92,7 +93,7 @@ class GroupService:
 
     def all(self) -> list[Group]:
         """Return every group that is still known."""
-        return [group for groups in self._groups.values() for group in groups]
+        return self._book.all()
 
     async def join(self, name: str, rank: int, request: JoinRequest, shown: Credentials, *, cost: int) -> Ticket:
         """Claim a rank.
@@ -131,7 +132,7 @@ class GroupService:
         """
         check_keys(number, request, self._limits)
         self._limits.check_bytes(self.all(), cost)
-        group = self._group_of_member(name, request.rank, shown)
+        group = self._book.of_member(name, request.rank, shown)
         self._apply(group, ev.Contribute(rank=request.rank, round=number, keys=request.keys, cost=cost))
         return Ticket(group=group, rank=request.rank, fence=number)
 
@@ -172,7 +173,7 @@ class GroupService:
         Raises:
             GroupGoneError: there is none for this caller.
         """
-        return self._group_of_caller(name, shown).state.status()
+        return self._book.of_caller(name, shown).state.status()
 
     @contextmanager
     def watch(self, name: str, rank: int, shown: Credentials) -> Iterator[WatchStream]:
@@ -181,7 +182,7 @@ class GroupService:
         Raises:
             FabricError: refused, or what became of the group.
         """
-        group = self._group_of_member(name, rank, shown)
+        group = self._book.of_member(name, rank, shown)
         stream = WatchStream(next(self._numbers), group.state.left)
         self._apply(group, ev.WatchOpened(rank=rank, stream=stream.number))
         group.streams[stream.number] = stream
@@ -198,7 +199,7 @@ class GroupService:
         Raises:
             GroupGoneError: it is no member.
         """
-        self._apply(self._group_of_member(name, rank, shown), ev.Leave(rank=rank))
+        self._apply(self._book.of_member(name, rank, shown), ev.Leave(rank=rank))
 
     def abort(self, name: str, reason: str, shown: Credentials) -> None:
         """End a group for all its ranks.
@@ -206,7 +207,7 @@ class GroupService:
         Raises:
             GroupGoneError: there is none for this caller.
         """
-        group = self._group_of_caller(name, shown)
+        group = self._book.of_caller(name, shown)
         members = group.state.members.values()
         claim = group.access.claim_hash(shown.claim) if shown.claim else ""
         who = next((str(member) for member in members if member.claim == claim), shown.caller)
@@ -214,7 +215,7 @@ class GroupService:
 
     def _group_to_join(self, name: str, request: JoinRequest, rank: int, shown: Credentials) -> Group:
         """Return the group that a join is meant for: the one it belongs to already, the living one, or a new one."""
-        found = self._matching(name, shown)
+        found = self._book.matching(name, shown)
         for group in found:
             if group.is_member(request.claim, rank):
                 return group
@@ -223,12 +224,7 @@ class GroupService:
             raise fenced_failure(newest.state.incarnation).error(name)
         if newest is not None and request.incarnation == newest.state.incarnation and not newest.state.over:
             return newest
-        others = [one for one in self._groups.get(name, []) if one not in found and not one.state.over]
-        if any(one.access.collides(shown) for one in others):
-            raise AccessError(
-                f"these credentials do not open group {name!r}",
-                hint="every rank needs the same secret; if another job uses this name, choose a different one",
-            )
+        self._book.check_free(name, shown)
         self._limits.check_room(self.all(), shown.caller)
         if newest is not None:
             self._apply(newest, ev.Supersede(incarnation=request.incarnation))
@@ -250,33 +246,10 @@ class GroupService:
         return self._add(Group(state, access_for(shown), shown.caller))
 
     def _add(self, group: Group) -> Group:
-        self._groups.setdefault(group.state.name, []).append(group)
+        self._book.add(group)
         if self._ticker is None and not self._stopped:
             self._ticker = asyncio.create_task(self._tick())
         return group
-
-    def _matching(self, name: str, shown: Credentials) -> list[Group]:
-        """Return the groups that the credentials open, newest first."""
-        check_name(name)
-        shown.check()
-        return [group for group in reversed(self._groups.get(name, [])) if group.access.admits(shown)]
-
-    def _group_of_caller(self, name: str, shown: Credentials) -> Group:
-        """Return the newest group, or that of the incarnation shown."""
-        for group in self._matching(name, shown):
-            if shown.incarnation in (None, group.state.incarnation):
-                return group
-        raise not_here(name)
-
-    def _group_of_member(self, name: str, rank: int, shown: Credentials) -> Group:
-        claim = check_claim(shown.claim)
-        found = self._matching(name, shown)
-        for group in found:
-            if group.is_member(claim, rank):
-                return group
-        if found and shown.incarnation is not None and shown.incarnation < found[0].state.incarnation:
-            raise fenced_failure(found[0].state.incarnation).error(name)
-        raise not_here(name)
 
     def _apply(self, group: Group, event: ev.Event) -> None:
         """Feed the state machine and do as it says."""
@@ -323,7 +296,7 @@ class GroupService:
 
     async def _tick(self) -> None:
         """Let time pass for groups, as long as there are any."""
-        while self._groups:
+        while self._book:
             await asyncio.sleep(_TICK_SECONDS)
             now = self._clock()
             for group in self.all():
@@ -336,10 +309,7 @@ class GroupService:
         self._ticker = None
 
     def _forget(self, group: Group) -> None:
-        name = group.state.name
-        self._groups[name].remove(group)
-        if not self._groups[name]:
-            del self._groups[name]
+        self._book.remove(group)
         for stream in group.streams.values():
             stream.end()
         if self._store:
