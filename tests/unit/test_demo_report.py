@@ -38,6 +38,7 @@ def verdict(plan=None):
 def test_level_with_the_best_by_hand_is_good():
     found = verdict()
     assert found.good
+    assert found.kept_off
     assert found.times_default == pytest.approx(10)
     assert found.times_best_by_hand == pytest.approx(1)
     assert str(found).startswith("good: 10.0 times")
@@ -55,6 +56,12 @@ def test_level_with_the_best_by_hand_is_good():
 )
 def test_one_bad_size_is_enough_to_fail(plan):
     assert not verdict(plan).good
+
+
+@pytest.mark.parametrize(("on_slow", "wrong", "kept_off"), [(0, 0, True), (10 * MIB, 0, False), (0, 1, False)])
+def test_a_plan_that_is_only_slow_kept_off_all_the_same(on_slow, wrong, kept_off):
+    found = verdict({64 * MIB: series(64 * MIB, 1.0, on_slow=on_slow, wrong=wrong)})
+    assert (found.kept_off, found.good) == (kept_off, False)
 
 
 def test_below_16_mib_nothing_is_judged():
