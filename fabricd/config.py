@@ -6,7 +6,7 @@ Every fault of every layer is found before any is reported.
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -58,7 +58,31 @@ class Config:
     allowed_hosts: Annotated[
         tuple[str, ...], Rule(settings.host_names(), "further names in Host headers of local requests")
     ] = ()
-    peers: Annotated[tuple[str, ...], Rule(settings.peer_urls(), "URLs of the other nodes' daemons")] = ()
+    role: Annotated[
+        str, Rule(settings.choice("map", "agent"), "agent: hold no map of the cluster, ask map_nodes", _FIXED)
+    ] = "map"
+    map_nodes: Annotated[
+        tuple[str, ...], Rule(settings.urls(), "URLs of the daemons that hold the map, where not all do")
+    ] = ()
+    cluster_backend: Annotated[
+        str, Rule(settings.choice("static", "etcd"), "how nodes find each other: listed as peers, or in etcd", _FIXED)
+    ] = "static"
+    peers: Annotated[
+        tuple[str, ...], Rule(settings.urls(names=True), "URLs of the other nodes' daemons, or dns://NAME:PORT")
+    ] = ()
+    peers_file: Annotated[
+        Path | None, Rule(settings.path(), "further peers, one a line; read again when it changes")
+    ] = None
+    advertise_url: Annotated[
+        str | None, Rule(settings.url(), "etcd: where others ask this daemon; by default from host and port", _FIXED)
+    ] = None
+    etcd_endpoints: Annotated[tuple[str, ...], Rule(settings.urls(least=1), "URLs of etcd's client ports", _FIXED)] = (
+        "http://127.0.0.1:2379",
+    )
+    etcd_prefix: Annotated[str, Rule(settings.prefix(), "of all keys; one for each cluster", _FIXED)] = "/fabricd/"
+    etcd_lease_seconds: Annotated[
+        int, Rule(settings.integer(5, 600), "silence after which etcd drops a daemon's record", _FIXED)
+    ] = 15
     peer_gone_seconds: Annotated[float, Rule(settings.seconds(5, 3600), "silence after which a peer is gone")] = 60.0
     probe_interval_seconds: Annotated[
         float, Rule(settings.seconds(1, 3600), "time between two looks at this machine")
@@ -180,12 +204,21 @@ def _read_file(file: Path, faults: list[str]) -> dict[str, Any]:
         if len(data) > _FILE_MAX_BYTES:
             faults.append(f"{file}: more than {_FILE_MAX_BYTES} bytes")
             return {}
-        return tomllib.loads(data.decode("utf-8"))
+        return dict(_flat(tomllib.loads(data.decode("utf-8"))))
     except OSError as error:
         faults.append(f"cannot read {file}: {error.strerror or error}")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         faults.append(f"{file}: not TOML: {error}")
     return {}
+
+
+def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a file: ``backend`` in the table ``[cluster]`` is ``cluster_backend``."""
+    for key, value in table.items():
+        if isinstance(value, dict) and key not in RULES:
+            yield from ((f"{key}_{inner}", inner_value) for inner, inner_value in value.items())
+        else:
+            yield key, value
 
 
 def _read_environ(environ: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
@@ -234,5 +267,14 @@ def _contradictions(config: Config) -> list[str]:
         faults.append(
             f"host {config.host} is beyond loopback, and no token guards it: set token_file (--token-file), "
             "or host to 127.0.0.1"
+        )
+    if config.role == "agent" and not config.map_nodes:
+        faults.append("role agent holds no map and needs map_nodes: the URLs of those that do")
+    if config.cluster_backend == "etcd" and (config.peers or config.peers_file):
+        faults.append("with cluster_backend etcd nodes find each other there: leave peers and peers_file out")
+    if len(config.peers) > settings.MAX_EQUAL_PEERS and not config.map_nodes:
+        faults.append(
+            f"{len(config.peers)} peers that all ask each other are more than {settings.MAX_EQUAL_PEERS}: choose 3 to "
+            "5 as map_nodes, with role map, and give the others role agent; or use cluster_backend etcd"
         )
     return faults

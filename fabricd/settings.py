@@ -4,6 +4,7 @@ import difflib
 import ipaddress
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,10 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 #: sun_path holds 108 bytes with the final zero (unix(7)).
 _SOCKET_PATH_MAX_BYTES = 107
-_MAX_PEERS = 64  # beyond that, each node asking each other is the wrong shape
+_PREFIX = re.compile(r"(?=.{3,128}$)/(?:[A-Za-z0-9._-]+/)+")
+#: Peers in a list at most, and how many may be without map nodes: beyond that, each asking each is the wrong shape.
+MAX_PEERS, MAX_EQUAL_PEERS = 16_384, 64
+_DNS = "dns://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +108,44 @@ def path(*, socket: bool = False) -> Kind:
     return Kind(check)
 
 
-def peer_urls() -> Kind:
-    """Return the kind of lists of peers' URLs."""
+def url() -> Kind:
+    """Return the kind of a daemon's URL; "" is none."""
+
+    def check(value: Any) -> str | None:
+        return check_url(value) if value != "" else None
+
+    return Kind(check)
+
+
+def urls(*, least: int = 0, names: bool = False) -> Kind:
+    """Return the kind of lists of URLs.
+
+    Args:
+        least: how many there must be.
+        names: whether ``dns://NAME:PORT`` may stand for all addresses that a name has.
+    """
 
     def check(value: Any) -> tuple[str, ...]:
-        urls = tuple(_url(item) for item in _list(value))
-        if len(urls) > _MAX_PEERS:
-            raise InputError(f"{len(urls)} peers are more than {_MAX_PEERS}")
-        twice = sorted({url for url in urls if urls.count(url) > 1})
+        found = tuple(check_peer(item) if names else check_url(item) for item in _list(value))
+        if not least <= len(found) <= MAX_PEERS:
+            raise InputError(f"{len(found)} URLs, expected {least} to {MAX_PEERS}")
+        twice = sorted(one for one, count in Counter(found).items() if count > 1)
         if twice:
-            raise InputError(f"listed twice: {', '.join(twice)}")
-        return urls
+            raise InputError(f"listed twice: {', '.join(twice[:20])}")
+        return found
 
     return Kind(check, _split)
+
+
+def prefix() -> Kind:
+    """Return the kind of prefixes of keys."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not _PREFIX.fullmatch(value):
+            raise _expected(value, "a prefix such as /fabricd/, of at most 128 letters, digits and ._-/")
+        return value
+
+    return Kind(check)
 
 
 def host_names() -> Kind:
@@ -163,7 +192,26 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _url(value: Any) -> str:
+def check_peer(value: Any) -> str:
+    """Return a peer's URL, or ``dns://NAME:PORT``, in lower case.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if not isinstance(value, str) or not value.lower().startswith(_DNS):
+        return check_url(value)
+    plain = check_url("http://" + value[len(_DNS) :]).removeprefix("http://")
+    if not re.search(r":\d+$", plain):
+        raise _expected(value, "a name with a port, e.g. dns://fabricd.cluster.local:7470")
+    return _DNS + plain
+
+
+def check_url(value: Any) -> str:
+    """Return a daemon's URL, in lower case and without a slash at the end.
+
+    Raises:
+        InputError: it is none.
+    """
     what = "a peer's URL, e.g. http://10.0.0.2:7470"
     if not isinstance(value, str):
         raise _expected(value, what)
@@ -175,6 +223,6 @@ def _url(value: Any) -> str:
     if parts.username or parts.password:
         raise InputError("a peer's URL holds a password; use token_file")
     fine = parts.scheme in ("http", "https") and parts.hostname and value.isascii() and value.isprintable()
-    if not fine or parts.path not in ("", "/") or parts.query or parts.fragment or " " in value or port == 0:
+    if not fine or parts.path not in ("", "/") or not set(value).isdisjoint(" ?#") or port == 0 or len(value) > 300:
         raise _expected(value, what)
     return value.rstrip("/").lower()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from demo.namespaces import why_not
+from tests.support.etcd import etcd_program
 from tests.support.leaks import Watch
 
 #: Variables that the code under test, its launchers and its engines read. None of the machine's may reach a test.
@@ -33,7 +34,8 @@ class Session:
         if self.corpus:
             os.environ["FABRICD_CORPUS"] = self.corpus
         self.cannot = {
-            "root": _why_no_hosts(), "mpi": _why_no_mpi(), "ibsim": _why_no_ibsim(), "corpus": self._why_no_corpus()
+            "root": _why_no_hosts(), "mpi": _why_no_mpi(), "ibsim": _why_no_ibsim(), "etcd": _why_no_etcd(),
+            "corpus": self._why_no_corpus(),
         }  # fmt: skip
         self.passed = 0
         self.left: list[str] = []
@@ -52,6 +54,10 @@ class Session:
 def _why_no_hosts() -> str:
     missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
     return f"no {' and '.join(missing)} (package iproute2)" if missing else why_not()
+
+
+def _why_no_etcd() -> str:
+    return "" if etcd_program() else "no etcd (make setup brings it; Debian package etcd-server)"
 
 
 def _why_no_mpi() -> str:

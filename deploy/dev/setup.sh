@@ -99,6 +99,19 @@ environment() {
     fi
 }
 
+# etcd for the tests, out of Debian's package without installing it: that would start it as a service.
+etcd_program() {
+    local folder
+    if command -v etcd >/dev/null || [ -x .venv/bin/etcd ] || [ ! -e /etc/debian_version ]; then return; fi
+    folder=$(mktemp -d)
+    if (cd "$folder" && apt-get -qq download etcd-server && dpkg-deb -x etcd-server_*.deb .) >/dev/null 2>&1; then
+        install "$folder/usr/bin/etcd" .venv/bin/etcd
+    else
+        say "no etcd; its tests are left out (sudo apt-get update brings the list of packages)"
+    fi
+    rm -rf "$folder"
+}
+
 # The lists and the place decide: a copied checkout or a changed pyproject.toml is set up again.
 state() { { pwd; cat pyproject.toml deploy/dev/setup.sh; } | sha256sum; }
 
@@ -110,3 +123,4 @@ if [ ! -e "$stamp" ] || [ "$(state)" != "$(cat "$stamp")" ]; then
     environment
     state >"$stamp"
 fi
+etcd_program

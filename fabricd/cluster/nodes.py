@@ -98,9 +98,14 @@ class NodeMap:
         keys = self._roster.by_id(name) or self._roster.by_name(name)
         return [self._peers[key] for key in keys if key != _HERE]
 
-    def set_peer(self, peer: Peer) -> None:
-        """Take what is known of a peer, by its key."""
-        before = self._peers.get(peer.key)
+    def set_peer(self, peer: Peer, *, instead_of: str | None = None) -> None:
+        """Take what is known of a peer, by its key.
+
+        Args:
+            peer: what is known.
+            instead_of: key of an entry that this one continues.
+        """
+        before = self._peers.get(peer.key) if instead_of is None else self._peers.pop(instead_of, None)
         self._peers[peer.key] = peer
         if before is None or _told(before) != _told(peer):
             self._changed(before, peer)
@@ -122,7 +127,7 @@ class NodeMap:
         self._store, self._store_heard_at = store, heard_at
         if (before.state, before.reason) == (store.state, store.reason):
             return
-        if before.state is NodeState.OK and store.state is not NodeState.OK:
+        if before.state is NodeState.OK and store.state is NodeState.STALE:
             self.history.add([Event(kind=EventKind.STORE_LOST, subject=store.backend, detail=store.reason)])
         elif before.state is NodeState.STALE and store.state is NodeState.OK:
             self.history.add([Event(kind=EventKind.STORE_BACK, subject=store.backend)])
@@ -218,6 +223,8 @@ class NodeMap:
         peer = after or before
         if peer is None:
             return
+        if before and before.key != peer.key:
+            self._claim(before.key, None)
         again = self._is_told_elsewhere(peer, leaves=after is None)
         self._claim(peer.key, _claim_of(after))
         for node_id in {one.node_id for one in (before, after) if one and one.node_id}:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import httpx
 
-from fabricd.cluster.peers import peer_client
+from fabricd.cluster.peer_client import peer_client
 from fabricd.errors import BusyError, FabricError, ParseError, UnreachableError
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.problem import Problem

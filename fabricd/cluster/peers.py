@@ -2,60 +2,48 @@
 
 import asyncio
 import logging
-import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import httpx
 
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer import Peer
+from fabricd.cluster.peer_client import ANSWER_SECONDS, pause, peer_client
+from fabricd.cluster.peer_list import PeerList
 from fabricd.errors import FabricError, ParseError, TokenError, UnreachableError
 from fabricd.model.cluster import NodeState
-from fabricd.model.codec import from_json
+from fabricd.model.codec import from_json, without_counters
 from fabricd.model.event import EventKind
 from fabricd.model.problem import Problem
-from fabricd.model.snapshot import Snapshot
-from fabricd.sockets import KEEPALIVE
+from fabricd.model.snapshot import SCHEMA, Snapshot
 
 _log = logging.getLogger("fabricd.peers")
 
 #: How long a peer may hold the answer back.
 _WAIT_SECONDS = 25.0
-#: For connecting, and for an answer to come beyond the wait.
-_CONNECT_SECONDS = 5.0
-_ANSWER_SECONDS = 5.0
-#: Between tries after failures: doubles from the first to the last, with jitter, so that peers that lost a switch
-#: together do not ask together.
-_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 10.0
 _MAX_ANSWER_BYTES = 32 << 20
 _MAX_NAME = 255
+
+
+#: Between two looks at a file of peers, and at what addresses a name has.
+_LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSettings:
     """What the configuration says of peers; may be another after a reload."""
 
-    urls: tuple[str, ...]
+    entries: tuple[str, ...]  #: URLs, and ``dns://NAME:PORT``
     token: str | None
     gone_seconds: float
+    file: Path | None = None  #: more entries
+    equal: bool = True  #: no map nodes: every peer asks every other
 
     def __repr__(self) -> str:
-        return f"PeerSettings({len(self.urls)} peers)"
-
-
-def peer_client(token: str | None) -> httpx.AsyncClient:
-    """Return a client for other daemons: this cluster's token, no proxy of the environment, no redirects."""
-    headers = {"Accept-Encoding": "identity"}
-    if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
-    return httpx.AsyncClient(
-        transport=httpx.AsyncHTTPTransport(socket_options=KEEPALIVE),
-        headers=headers,
-        timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
-        trust_env=False,
-    )
+        return f"PeerSettings({len(self.entries)} peers)"
 
 
 class Peers:
@@ -73,25 +61,48 @@ class Peers:
         self._nodes = nodes
         self._count = count
         self._clock = clock
-        self._settings = PeerSettings(urls=(), token=None, gone_seconds=60.0)
+        self._settings = PeerSettings(entries=(), token=None, gone_seconds=60.0)
+        self._list = PeerList()
+        self._looking: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def follow(self, settings: PeerSettings) -> None:
         """Follow these peers from now on; those that stay keep what is known of them."""
-        restart = settings.token != self._settings.token
+        if settings.token != self._settings.token:
+            self._end(self._tasks)
         self._settings = settings
-        for url in list(self._tasks):
-            if restart or url not in settings.urls:
-                self._tasks.pop(url).cancel()
-            if url not in settings.urls:
-                self._nodes.drop_peer(url)
-        for url in settings.urls:
+        if self._looking is not None:
+            self._looking.cancel()
+        self._list = replace(self._list, entries=settings.entries, file=settings.file, equal=settings.equal)
+        self._looking = asyncio.create_task(self._look(self._list), name="list of peers")
+
+    async def _look(self, peers: PeerList) -> None:
+        """Keep to the list; again and again if it can change by itself."""
+        while True:
+            await peers.look()
+            self._nodes.set_faults("peers", peers.faults)
+            self._keep_to(peers.urls)
+            if not peers.changes:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _keep_to(self, urls: tuple[str, ...]) -> None:
+        wanted = set(urls)
+        left = self._tasks.keys() - wanted
+        self._end(left)
+        for url in left:
+            self._nodes.drop_peer(url)
+        for url in urls:
             if url not in self._tasks:
                 self._tasks[url] = asyncio.create_task(self._follow(url), name=f"peer {url}")
 
+    def _end(self, urls: Iterable[str]) -> None:
+        for url in list(urls):
+            self._tasks.pop(url).cancel()
+
     async def close(self) -> None:
         """Stop following."""
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *([self._looking] if self._looking else [])]
         self._tasks.clear()
         for task in tasks:
             task.cancel()
@@ -112,7 +123,7 @@ class Peers:
                     etag = ""  # whoever answers next may be new, with the same facts
                     self._count("failed")
                     peer = self._failed(peer, error)
-                    await asyncio.sleep(_pause(failures))
+                    await asyncio.sleep(pause(failures))
                     continue
                 failures = 0
                 self._count("same" if answer is None else "changed")
@@ -157,6 +168,11 @@ async def log_conflicts(nodes: NodeMap) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Schema:
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
     etag: str
     snapshot: Snapshot
@@ -168,12 +184,12 @@ async def _ask(client: httpx.AsyncClient, url: str, etag: str) -> _Answer | None
     Raises:
         FabricError: no answer, or one that is no use; says why.
     """
-    timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS, read=_WAIT_SECONDS + _ANSWER_SECONDS)
+    timeout = httpx.Timeout(ANSWER_SECONDS, read=_WAIT_SECONDS + ANSWER_SECONDS)
     headers = {"If-None-Match": etag} if etag else {}
     begun = time.monotonic()
     try:
         async with (
-            asyncio.timeout(_WAIT_SECONDS + _CONNECT_SECONDS + 2 * _ANSWER_SECONDS),
+            asyncio.timeout(_WAIT_SECONDS + 3 * ANSWER_SECONDS),
             client.stream(
                 "GET", f"{url}/v1/node", params={"wait": _WAIT_SECONDS}, headers=headers, timeout=timeout
             ) as response,
@@ -206,17 +222,37 @@ async def _read(response: httpx.Response, url: str) -> bytes:
     return bytes(body)
 
 
+def check_snapshot(snapshot: Snapshot) -> None:
+    """Check what another daemon says of its node.
+
+    Raises:
+        ParseError: it does not say whose it is.
+    """
+    for name in (snapshot.node.node_id, snapshot.node.name):
+        if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
+            raise ParseError(f"it does not say who it is: {name[:40]!r}")
+
+
 def _checked(body: bytes) -> Snapshot:
-    """Return the snapshot.
+    """Return the snapshot, without the counters, which would be old for as long as nothing else changes.
 
     Raises:
         ParseError: it is none, or does not say whose it is.
     """
-    snapshot = from_json(body, Snapshot, what="its answer")
-    for name in (snapshot.node.node_id, snapshot.node.name):
-        if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
-            raise ParseError(f"it does not say who it is: {name[:40]!r}")
-    return snapshot
+    try:
+        snapshot = from_json(body, Snapshot, what="its answer")
+    except ParseError as error:
+        raise ParseError(error.message + _other_schema(body)) from error
+    check_snapshot(snapshot)
+    return without_counters(snapshot)
+
+
+def _other_schema(body: bytes) -> str:
+    try:
+        schema = from_json(body, _Schema).schema
+    except ParseError:
+        return ""
+    return f" (it has schema {schema}, this daemon {SCHEMA})" if schema != SCHEMA else ""
 
 
 def _detail(body: bytes) -> str:
@@ -224,8 +260,3 @@ def _detail(body: bytes) -> str:
         return from_json(body, Problem).detail[:200]
     except ParseError:
         return repr(body[:80])
-
-
-def _pause(failures: int) -> float:
-    longest: float = min(_LAST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret

@@ -19,9 +19,12 @@ from fabricd.api.app import create_app
 from fabricd.api.longpoll import LongPolls
 from fabricd.api.services import Services
 from fabricd.background import in_thread
+from fabricd.cluster.etcd_publish import StoreSettings
+from fabricd.cluster.etcd_store import EtcdStore
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peers import Peers, PeerSettings, log_conflicts
 from fabricd.config import Loaded, keep_unreloadable, needs_restart
+from fabricd.daemon.advertise import advertised_url
 from fabricd.daemon.listeners import UnixListener, listen_tcp
 from fabricd.daemon.notify import Notifier
 from fabricd.daemon.probing import Prober, Source
@@ -78,6 +81,7 @@ class Daemon:
         self.services.metrics.watch_long_polls(lambda: self.services.polls.open)
         self._prober = Prober(launch.source, self._nodes, lambda: self.services.config.probe_interval_seconds)
         self._peers = Peers(self._nodes, count=lambda outcome: self.services.metrics.peer_polls.labels(outcome).inc())
+        self._store: EtcdStore | None = None
         self._notifier = Notifier()
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,6 +121,9 @@ class Daemon:
         self._start(self._announce(_url(tcp), unix), "ready")
         self._start(log_conflicts(self._nodes), "conflicts")
         self._peers.follow(self._peer_settings())
+        if self.services.config.cluster_backend == "etcd":
+            self._store = await self._etcd_store(tcp.getsockname()[1])
+            self._start(self._store.run(), "etcd")
         self.services.groups.start()
         _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": _url(tcp), "pid": os.getpid()}})
         try:
@@ -127,6 +134,8 @@ class Daemon:
                 task.cancel()
             await asyncio.wait(tasks, timeout=0.2)
             await self._peers.close()
+            if self._store is not None:
+                await self._store.close()
             _log.info("fabricd ends")
         if self._failure is not None:
             raise self._failure
@@ -216,7 +225,29 @@ class Daemon:
 
     def _peer_settings(self) -> PeerSettings:
         config = self.services.config
-        return PeerSettings(urls=config.peers, token=self.services.token, gone_seconds=config.peer_gone_seconds)
+        follows = config.role == "map"
+        return PeerSettings(
+            entries=config.peers if follows else (),
+            file=config.peers_file if follows else None,
+            equal=not config.map_nodes,
+            token=self.services.token,
+            gone_seconds=config.peer_gone_seconds,
+        )
+
+    async def _etcd_store(self, port: int) -> EtcdStore:
+        services, config = self.services, self.services.config
+        url = await in_thread(lambda: advertised_url(config, port), name="own address")
+        if not url:
+            self._nodes.set_faults("own address", ("no other node can ask this one: set advertise_url",))
+        settings = StoreSettings(
+            prefix=config.etcd_prefix,
+            lease_seconds=config.etcd_lease_seconds,
+            slot=url or str(port),
+            url=lambda: advertised_url(config, port),
+            gone_seconds=lambda: services.config.peer_gone_seconds,
+            token=lambda: services.token,
+        )
+        return EtcdStore(config.etcd_endpoints, self._nodes, settings, follow=config.role == "map")
 
     def _connection_limit(self) -> int:
         """Return how many connections may be open, after asking the kernel for as many descriptors."""

@@ -34,20 +34,27 @@ def from_json(data: bytes | str, kind: type[T], *, what: str = "message") -> T:
         raise ParseError(f"{what} is not a valid {kind.__name__}: {error}") from error
 
 
-def content_hash(snapshot: Snapshot) -> str:
-    """Return a hash over a snapshot's facts; times, counters and durations do not count."""
-    facts = replace(
+def without_counters(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot without what counts up: bytes and errors of interfaces, ports and links."""
+    return replace(
         snapshot,
-        generation=0,
-        instance="",
-        content_hash="",
-        taken_at=0.0,
-        probes=tuple(replace(report, duration_seconds=0.0) for report in snapshot.probes),
         interfaces=tuple(replace(nic, rx_bytes=None, tx_bytes=None) for nic in snapshot.interfaces),
         hcas=tuple(
             replace(hca, ports=tuple(replace(port, counters=(), hw_counters=()) for port in hca.ports))
             for hca in snapshot.hcas
         ),
         gpus=tuple(replace(gpu, links=tuple(replace(link, errors=()) for link in gpu.links)) for gpu in snapshot.gpus),
+    )
+
+
+def content_hash(snapshot: Snapshot) -> str:
+    """Return a hash over a snapshot's facts; times, counters and durations do not count."""
+    facts = replace(
+        without_counters(snapshot),
+        generation=0,
+        instance="",
+        content_hash="",
+        taken_at=0.0,
+        probes=tuple(replace(report, duration_seconds=0.0) for report in snapshot.probes),
     )
     return hashlib.blake2b(to_json(facts), digest_size=16).hexdigest()

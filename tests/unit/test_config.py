@@ -107,7 +107,7 @@ def test_every_fault_of_every_layer_at_once(tmp_path):
         (b"\xff\xfe", "not TOML"),
         (b"a = " + b"[" * 100_000, "not TOML"),
         (b"#" * (1 << 20) + b"\n", "more than"),
-        (b"[section]\nport = 1\n", "section is no setting"),
+        (b"[section]\nport = 1\n", "section_port is no setting"),
         (b"port = 1979-05-27\n", "is not a whole number"),
         (b"peers = 'http://a:1'\n", "is not a list"),
         (b"allowed_hosts = ['a b']\n", "is not a host name"),
@@ -220,3 +220,43 @@ def test_any_environment_gives_a_configuration_or_a_list_of_faults(environ):
 def test_environment_and_options_say_the_same(port, level, interval):
     environ = {"FABRICD_PORT": str(port), "FABRICD_LOG_LEVEL": level, "FABRICD_PROBE_INTERVAL_SECONDS": repr(interval)}
     assert read(environ=environ).config == read(port=port, log_level=level, probe_interval_seconds=interval).config
+
+
+def test_tables_of_the_file_are_settings_of_that_beginning(tmp_path):
+    file = toml(tmp_path, 'cluster.backend = "etcd"\n[etcd]\nprefix = "/x/"\nendpoints = ["http://e:2379"]\n')
+    config = read(file).config
+    assert (config.cluster_backend, config.etcd_prefix, config.etcd_endpoints) == ("etcd", "/x/", ("http://e:2379",))
+    assert "etcd_lease is no setting; did you mean 'etcd_lease_seconds'?" in "\n".join(
+        faults(toml(tmp_path, "[etcd]\nlease = 5\n"))
+    )
+
+
+@pytest.mark.parametrize("prefix", ["", "/", "x/", "/x", "//", "/a//b/", "/a b/", "/" + "x" * 127 + "/", 5])
+def test_a_prefix_begins_and_ends_with_a_slash(prefix):
+    assert "etcd_prefix" in faults(etcd_prefix=prefix)[0]
+
+
+@pytest.mark.parametrize(
+    "entry", ["dns://", "dns://name", "dns://name:0", "dns://na me:1", "dns://u:p@n:1", "dns://n:1/x"]
+)
+def test_a_name_for_peers_has_a_port(entry):
+    assert "peers" in faults(peers=[entry])[0]
+
+
+def test_names_and_urls_of_peers():
+    entries = ["DNS://Fabricd.example:7470", "dns://[::1]:7470", "http://a:1/"]
+    assert read(peers=entries).config.peers == ("dns://fabricd.example:7470", "dns://[::1]:7470", "http://a:1")
+
+
+def test_more_than_64_peers_need_map_nodes():
+    many = [f"http://10.0.{number // 250}.{number % 250}:7470" for number in range(65)]
+    assert "65 peers that all ask each other are more than 64: choose 3 to 5 as map_nodes" in faults(peers=many)[0]
+    assert read(peers=many[:64]).config.peers == tuple(many[:64])
+    assert read(peers=many, map_nodes=many[:3]).config.map_nodes == tuple(many[:3])
+
+
+def test_roles_and_backends_that_do_not_fit_are_told():
+    assert "needs map_nodes" in faults(role="agent")[0]
+    assert "leave peers and peers_file out" in faults(cluster_backend="etcd", peers=["http://a:1"])[0]
+    assert "expected 1 to" in faults(cluster_backend="etcd", etcd_endpoints=[])[0]
+    assert read(cluster_backend="etcd", role="agent", map_nodes=["http://a:1"]).config.role == "agent"

@@ -1,0 +1,116 @@
+"""A real etcd on loopback, which tests start, kill and start again."""
+
+import base64
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+
+PREFIX = "/fabricd/"
+
+
+def etcd_program() -> str | None:
+    """Return the path of etcd: this machine's, or the one beside this Python."""
+    return shutil.which("etcd") or shutil.which("etcd", path=Path(sys.executable).parent)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class EtcdServer:
+    """One etcd with its own data directory; it keeps its ports over restarts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lives = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url, self._peer_url = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+
+    def start(self) -> None:
+        program = etcd_program()
+        assert program is not None
+        with (self._folder / "etcd.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    program,
+                    *("--data-dir", str(self._folder / f"data{self._lives}")),
+                    *("--listen-client-urls", self.url, "--advertise-client-urls", self.url),
+                    *("--listen-peer-urls", self._peer_url, "--initial-advertise-peer-urls", self._peer_url),
+                    *("--initial-cluster", f"default={self._peer_url}"),
+                    *("--heartbeat-interval", "50", "--election-timeout", "500"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.wait_ready()
+
+    def wait_ready(self, seconds: float = 15.0) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            with suppress(httpx.TransportError):
+                if httpx.get(self.url + "/health", trust_env=False).json().get("health") == "true":
+                    return
+            assert self.process is not None
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError("etcd does not get ready:\n" + (self._folder / "etcd.log").read_text()[-3000:])
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def lose_data(self) -> None:
+        """Start it next time with nothing."""
+        self._lives += 1
+
+    def call(self, path: str, **body: object) -> dict:
+        answer = httpx.post(f"{self.url}/v3/{path}", json=body, trust_env=False, timeout=10)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def keys(self) -> list[str]:
+        """Keys of the daemons' records."""
+        ends = {"key": PREFIX + "nodes/", "range_end": PREFIX + "nodes0"}
+        found = self.call("kv/range", keys_only=True, **{name: b64(value) for name, value in ends.items()})
+        return [base64.b64decode(kv["key"]).decode() for kv in found.get("kvs", [])]
+
+    def leases(self) -> int:
+        return len(self.call("lease/leases").get("leases", []))
+
+    def watchers(self) -> int:
+        text = httpx.get(self.url + "/metrics", trust_env=False).text
+        found = re.search(r"^etcd_debugging_mvcc_watcher_total (\d+)", text, re.MULTILINE)
+        assert found
+        return int(found[1])
+
+    def compact(self) -> None:
+        """Forget all history."""
+        revision = self.call("kv/range", key=b64("x"))["header"]["revision"]
+        self.call("kv/compaction", revision=revision, physical=True)
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@contextmanager
+def etcd_server(folder: Path) -> Iterator[EtcdServer]:
+    """Run one; it is killed at the end, for it has nothing to lose."""
+    folder.mkdir(parents=True, exist_ok=True)
+    server = EtcdServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
