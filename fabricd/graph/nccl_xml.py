@@ -19,7 +19,7 @@ from fabricd.errors import ParseError
 #: Far above a real file: the dump of a 576-GPU NVLink domain has about 12,000 elements, 3 MB and depth 12.
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
-MAX_ELEMENTS = 200_000
+MAX_ELEMENTS = 65_536
 MAX_ATTRIBUTES = 64
 MAX_VALUE_CHARACTERS = 4096
 

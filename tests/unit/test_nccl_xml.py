@@ -149,7 +149,7 @@ def test_entities_and_document_types_are_refused(text: str) -> None:
     ("text", "message"),
     [
         ("<pci>" * 2_000_000, f"nested {MAX_DEPTH + 1} deep"),
-        ('<system version="1">' + "<cpu/>" * 300_000 + "</system>", "more than 200000 elements"),
+        ('<system version="1">' + "<cpu/>" * 300_000 + "</system>", "more than 65536 elements"),
         ("<system " + " ".join(f'a{i}="1"' for i in range(100)) + "/>", "100 attributes"),
         (f'<system version="{"1" * 100_000}"/>', "more than 4096 characters"),
         (f"<{'s' * 100_000}/>", "more than 4096 characters"),

@@ -3,7 +3,8 @@
 Order counts: nodes come in the order of the file, links in order of creation, and both decide ties later.
 """
 
-from typing import NoReturn
+from collections import Counter
+from typing import NoReturn, TypeVar
 
 from fabricd.errors import InputError
 from fabricd.graph.nccl_xml_types import NcclCpu, NcclGpu, NcclNet, NcclNic, NcclPci, NcclTopology
@@ -24,6 +25,8 @@ from fabricd.paths.nccl.system import Cpu, Device, Gpu, Net, Node, Switch, Syste
 #: NCCL's own limit (graph/topo.h), per type of node.
 MAX_NODES = 640
 
+AnyNode = TypeVar("AnyNode", bound=Node)
+
 _NEEDS_HOST = "a template needs the facts of a live host"
 
 
@@ -40,9 +43,6 @@ def build_system(topology: NcclTopology) -> System:
     builder.add_notes()
     system = builder.system
     add_side_links(system, topology, builder.node_of, builder.owners)
-    for group in system.groups():
-        if len(group) > MAX_NODES:
-            raise InputError(f"{len(group)} nodes of type {group[0].type.name}; NCCL takes at most {MAX_NODES}")
     system.number()
     return system
 
@@ -63,9 +63,7 @@ class _Builder:
         """Note what was assumed, once for all."""
         if self._unsaid_gdr:
             ranks = ", ".join(map(str, self._unsaid_gdr))
-            self.system.notes.append(
-                f"GPUDirect is taken to work on GPUs of which the file does not say: ranks {ranks}"
-            )
+            self.system.note(f"GPUDirect is taken to work on GPUs of which the file does not say: ranks {ranks}")
 
     def add_cpu(self, cpu: NcclCpu) -> None:
         host = self._hosts[cpu.host_hash]
@@ -77,9 +75,9 @@ class _Builder:
             vendor=cpu.vendor,
             bandwidth=cpu_bandwidth(cpu.arch, cpu.vendor, cpu.familyid, cpu.modelid),
         )
-        self.system.cpus.append(node)
+        _add(self.system.cpus, node)
         if not cpu.arch:
-            self.system.notes.append(f"{node.name} has no arch; its links to other CPUs count as endless")
+            self.system.note(f"{node.name} has no arch; its links to other CPUs count as endless")
         for child in cpu.children:
             if isinstance(child, NcclPci):
                 self._add_pci(child, node, host)
@@ -98,9 +96,7 @@ class _Builder:
         elif device_type(self._class(device)) is NodeType.PCI:
             nodes = [self._add_switch(device, host)]
         else:
-            self.system.notes.append(
-                f"{device.busid}: neither GPU, NIC nor switch (class {device.device_class}); left out"
-            )
+            self.system.note(f"{device.busid}: neither GPU, NIC nor switch (class {device.device_class}); left out")
             return
         for node in nodes:
             join(node, parent, LinkType.PCI, self._link_bandwidth(device))
@@ -125,7 +121,7 @@ class _Builder:
             name=node_name("PCI", f"{busid:x}", host),
             device_id=ids[0] << 48 | ids[1] << 32 | ids[2] << 16 | ids[3],
         )
-        self.system.switches.append(switch)
+        _add(self.system.switches, switch)
         self.node_of.setdefault((host, busid), switch)
         for child in device.children:
             self._add_pci(child, switch, host)
@@ -136,16 +132,18 @@ class _Builder:
         if device.device_class is not None and device_type(device.device_class) is not NodeType.GPU:
             if not device.device_class.startswith("0x12"):
                 _fail(device, f"holds a GPU but is of class {device.device_class}", "a GPU's class begins with 0x03")
-            self.system.notes.append(f"{device.busid}: class {device.device_class} is an accelerator, taken for a GPU")
+            self.system.note(f"{device.busid}: class {device.device_class} is an accelerator, taken for a GPU")
         else:
             self._class(device)
         partitions: dict[int | None, Device] = {}
+        ranks: Counter[int | None] = Counter()
         for gpu in device.gpus:
             if gpu.rank is None:
                 continue
             if gpu.mlopart not in partitions:
                 partitions[gpu.mlopart] = self._add_device(device, gpu, host)
-            self._add_rank(gpu, partitions[gpu.mlopart])
+            self._add_rank(gpu, gpu.rank, partitions[gpu.mlopart], ranks[gpu.mlopart])
+            ranks[gpu.mlopart] += 1
         siblings = [node for partition, node in partitions.items() if partition is not None]
         for node in siblings:
             node.siblings = len(siblings)
@@ -168,30 +166,30 @@ class _Builder:
             partition=gpu.mlopart,
             index=len(self.system.devices),
         )
-        self.system.devices.append(node)
+        _add(self.system.devices, node)
         self.owners.append((device, gpu, node))
         self.node_of.setdefault((host, bus_number(device.busid)), node)
         return node
 
-    def _add_rank(self, gpu: NcclGpu, node: Device) -> None:
+    def _add_rank(self, gpu: NcclGpu, rank: int, node: Device, earlier: int) -> None:
+        """Add a rank on a device that has some earlier ones."""
         if gpu.gdr is None:
-            self._unsaid_gdr.append(gpu.rank or 0)
-        same = sum(other.device is node for other in self.system.gpus)
-        rank = Gpu(
+            self._unsaid_gdr.append(rank)
+        added = Gpu(
             type=NodeType.GPU,
-            key=node.key | same << 40,
-            name=f"GPU:{gpu.rank}",
-            rank=gpu.rank or 0,
+            key=node.key | earlier << 40,
+            name=f"GPU:{rank}",
+            rank=rank,
             device=node,
             gdr=gpu.gdr is not False,
         )
-        self.system.gpus.append(rank)
-        join(rank, node, LinkType.LOC, LOCAL_BANDWIDTH)
+        _add(self.system.gpus, added)
+        join(added, node, LinkType.LOC, LOCAL_BANDWIDTH)
 
     def _add_nic(self, device: NcclPci, host: int) -> list[Node]:
         """Add a card's ports; return the card if it is new. Cards with one busid on a host are one."""
         if len(device.nics) > 1:
-            self.system.notes.append(f"{device.busid} holds {len(device.nics)} nics; NCCL reads the first")
+            self.system.note(f"{device.busid} holds {len(device.nics)} nics; NCCL reads the first")
         nic = self._nic(bus_number(device.busid), host)
         known = bool(nic.links)
         self._add_nets(device.nics[0], nic, host)
@@ -201,7 +199,7 @@ class _Builder:
         key = node_key(host, local)
         if key not in self._nics:
             self._nics[key] = Node(type=NodeType.NIC, key=key, name=node_name("NIC", f"{local:x}", host))
-            self.system.nics.append(self._nics[key])
+            _add(self.system.nics, self._nics[key])
         return self._nics[key]
 
     def _add_nets(self, nic: NcclNic, node: Node, host: int) -> None:
@@ -226,13 +224,19 @@ class _Builder:
                     rail=net.rail,
                     plane=net.plane,
                 )
-                self.system.nets.append(port)
+                _add(self.system.nets, port)
                 join(node, port, LinkType.NET, bandwidth)
             for kind, offered in ((NodeType.GIN, net.gin), (NodeType.RMA, net.rma)):
                 if offered:
                     other = Node(type=kind, key=key, name=node_name(kind.name, str(net.dev), host))
-                    self.system.others.append(other)
+                    _add(self.system.others, other)
                     join(node, other, LinkType.NET, bandwidth)
+
+
+def _add(group: list[AnyNode], node: AnyNode) -> None:
+    if len(group) >= MAX_NODES:
+        raise InputError(f"more than {MAX_NODES} nodes of type {node.type.name}, the most that NCCL takes")
+    group.append(node)
 
 
 def _net_bandwidth(net: NcclNet) -> float:

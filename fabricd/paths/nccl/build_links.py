@@ -13,7 +13,9 @@ _HIDDEN_TARGET = "fffffff:ffff:ff"
 _TWO_LEVEL_SWITCHES = {4: (0x1000C0101000A, 0x1000C0101000A), 5: (0x1000C03010000, 0x1000C03010001)}
 _LEVEL_SHIFT = 12
 
+#: By host and bus number: a device or switch, and all partitions of a GPU.
 _NodeOf = Mapping[tuple[int, int], Node]
+_Partitions = dict[tuple[int, int], list[Device]]
 
 
 def add_side_links(
@@ -27,29 +29,34 @@ def add_side_links(
         node_of: devices and switches by host and bus number.
         owners: each physical GPU with the element and the rank whose links count.
     """
+    partitions: _Partitions = {}
+    for _, _, node in owners:
+        partitions.setdefault((node.host, bus_number(node.busid)), []).append(node)
     for device, gpu, node in owners:
         for nvlink in gpu.nvlinks:
-            _add_nvlink(system, device, nvlink, node, node_of)
+            _add_nvlink(system, device, nvlink, node, partitions)
         if gpu.xgmi:
-            system.notes.append(f"{device.busid}: xgmi links are not NVLinks; NCCL does not see them")
+            system.note(f"{device.busid}: xgmi links are not NVLinks; NCCL does not see them")
     for _, gpu, node in owners:
         if gpu.c2c is not None:
             _add_c2c(system, node, single(gpu.c2c.count * gpu.c2c.megabytes_per_second / 1000))
     _add_pcilinks(system, topology, node_of)
     _flatten(system)
-    for cpu in system.cpus:
-        for other in system.cpus:
-            if other is not cpu and other.host == cpu.host:
-                connect(cpu, other, LinkType.SYS, cpu.bandwidth)
+    _add_mesh(system)
     for cpu in system.cpus:
         _move_uplinks_last(cpu)
 
 
-def _add_nvlink(system: System, device: NcclPci, nvlink: NcclNvLink, node: Device, node_of: _NodeOf) -> None:
+def _add_nvlink(system: System, device: NcclPci, nvlink: NcclNvLink, node: Device, partitions: _Partitions) -> None:
     bandwidth = single(nvlink.count * nvlink_bandwidth(node.sm))
     kind = NodeType.NVS if nvlink.target == _HIDDEN_TARGET else device_type(nvlink.target_class)
     if kind is NodeType.GPU:
-        _add_gpu_nvlink(system, device, nvlink, node, node_of, bandwidth)
+        # One direction; the target's own element adds the other.
+        targets = partitions.get((node.host, bus_number(nvlink.target)), [])
+        if not targets:
+            system.note(f"{device.busid}: NVLink to {nvlink.target}, which is no GPU of this file, is ignored")
+        for target in targets:
+            connect(node, target, LinkType.NVL, single(bandwidth / (node.siblings * len(targets))))
     elif kind is NodeType.CPU:
         cpu = local_cpu(node)
         if cpu is not None:
@@ -58,20 +65,6 @@ def _add_nvlink(system: System, device: NcclPci, nvlink: NcclNvLink, node: Devic
         if not system.nvswitches:
             system.nvswitches.append(Node(type=NodeType.NVS, key=0, name="NVS:0"))
         join(node, system.nvswitches[0], LinkType.NVL, single(bandwidth / node.siblings))
-
-
-def _add_gpu_nvlink(
-    system: System, device: NcclPci, nvlink: NcclNvLink, node: Device, node_of: _NodeOf, bandwidth: float
-) -> None:
-    """Add one direction; the target's own element adds the other. A target that is not in the file is ignored."""
-    number = bus_number(nvlink.target)
-    target = node_of.get((node.host, number))
-    if not isinstance(target, Device):
-        system.notes.append(f"{device.busid}: NVLink to {nvlink.target}, which is no GPU of this file, is ignored")
-        return
-    targets = [other for other in system.devices if other.host == node.host and other.busid == target.busid]
-    for other in targets:
-        connect(node, other, LinkType.NVL, single(bandwidth / (node.siblings * target.siblings)))
 
 
 def _add_c2c(system: System, node: Device, bandwidth: float) -> None:
@@ -103,9 +96,7 @@ def _add_pcilinks(system: System, topology: NcclTopology, node_of: _NodeOf) -> N
                 if isinstance(source, Switch) and isinstance(target, Switch):
                     connect(source, target, LinkType.LOC, LOCAL_BANDWIDTH)
                 else:
-                    system.notes.append(
-                        f"{device.busid}: pcilink to {busid}, not between switches of this file, is ignored"
-                    )
+                    system.note(f"{device.busid}: pcilink to {busid}, not between switches of this file, is ignored")
 
 
 def local_cpu(node: Node) -> Node | None:
@@ -124,6 +115,14 @@ def _climb(node: Node, came_from: Node | None, seen: set[int]) -> Node | None:
             if found is not None:
                 return found
     return None
+
+
+def _add_mesh(system: System) -> None:
+    """Join the CPUs of each host, all to all; each link has the bandwidth of the CPU that it leaves."""
+    for cpu in system.cpus:
+        peers = (other for other in system.cpus if other is not cpu and other.host == cpu.host)
+        cpu.links.extend(Link(LinkType.SYS, cpu, other, cpu.bandwidth) for other in peers)
+        cpu.links.sort(key=lambda link: -link.bandwidth)
 
 
 def _generation(switch: Switch, *, level: int) -> int:

@@ -8,6 +8,7 @@
 Source: NCCL 2.30, graph/paths.cc, ncclTopoComputePaths.
 """
 
+from fabricd.errors import InputError
 from fabricd.paths.nccl.environment import NcclEnvironment
 from fabricd.paths.nccl.gdr import check_gdr
 from fabricd.paths.nccl.kinds import PathKind
@@ -15,13 +16,20 @@ from fabricd.paths.nccl.paths import PathTable, Rule
 from fabricd.paths.nccl.system import Device, Gpu, Net, Node, System
 from fabricd.paths.nccl.walk import Chain, Route
 
+#: Links times ends of paths, about a microsecond each. A domain of 576 GPUs has 12 million.
+MAX_WORK = 60_000_000
+
 
 def compute_paths(system: System, environment: NcclEnvironment | None = None) -> PathTable:
     """Return all paths of a machine as NCCL has them.
 
     Raises:
-        InputError: NCCL fails on this graph (a link in one direction only).
+        InputError: NCCL fails on this graph (a link in one direction only), or it is larger than any machine.
     """
+    nodes = list(system.nodes())
+    bases = len(system.gpus) + len(system.nets) + len(system.cpus)
+    if bases * sum(len(node.links) for node in nodes) > MAX_WORK:
+        raise InputError(f"{len(nodes)} nodes are too many to find all paths between", hint="split the file by host")
     table = PathTable(system, environment or NcclEnvironment())
     _between_gpus(table)
     for gpu in system.gpus:

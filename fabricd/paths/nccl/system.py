@@ -8,6 +8,8 @@ from fabricd.paths.nccl.kinds import LinkType, NodeType, single
 #: A node's id: the host's index above, busid, NUMA node or plugin index below. Not unique where a file repeats itself.
 HOST_SHIFT = 56
 
+MAX_NOTES = 50
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Node:
@@ -148,6 +150,11 @@ class System:
             self.devices,
             self.bridges,
         )
+
+    def note(self, text: str) -> None:
+        """Add to ``notes``; a file of a thousand faults is told by the first of them."""
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append(text)
 
     def number(self) -> None:
         """Set ``index`` and ``position`` of all nodes, once no more come or go."""
