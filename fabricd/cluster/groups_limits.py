@@ -27,7 +27,7 @@ class Limits:
     keys: int = 1024  #: of one rank in one fence round
     key_length: int = 256
     value_length: int = 16384
-    interfaces: int = 1024
+    interfaces: int = 8192  #: and other devices of a kind in a view
     text_length: int = 4096
 
     def check_room(self, groups: Sequence[Group], caller: str) -> None:

@@ -90,6 +90,8 @@ def _pairs(candidate: Candidate, places: Sequence[Place], nodes: Mapping[str, Sn
         order.append(0)
     found = []
     for src, dst in zip(order[::2], order[1::2], strict=True):
+        if places[src].node_id == places[dst].node_id:
+            continue  # one daemon cannot be both ends
         a, b = candidate.ports[src][0], candidate.ports[dst][0]
         found.append(
             Pair(
