@@ -35,7 +35,7 @@ def routes(app: FastAPI) -> None:
 
     @app.get("/who")
     async def who(request: Request) -> Response:
-        asker = caller(request)
+        asker = await caller(request)
         return json_response({"kind": asker.kind, "uid": asker.uid, "pid": asker.pid})
 
     @app.post("/length")
