@@ -211,7 +211,7 @@ def test_requests_beyond_the_limit_are_told_to_come_again():
         async with serving(max_requests=3) as (url, _stop), client(url) as http:
             held = [asyncio.create_task(http.get("/sleeps")) for _ in range(3)]
             await asyncio.sleep(0.2)
-            busy = await http.get("/livez")
+            busy = await http.get("/metrics")
             assert (busy.status_code, busy.json()["code"], busy.headers["Retry-After"]) == (503, "busy", "1")
             for task in held:
                 task.cancel()
