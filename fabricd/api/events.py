@@ -8,6 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from fabricd.api.longpoll import LongPolls, Wait, first_of, until_gone
 from fabricd.api.message import answers, json_response
+from fabricd.api.pass_on import PassedOn, must_pass_on
 from fabricd.api.services import UsesServices
 from fabricd.cluster.history import History
 from fabricd.errors import BusyError
@@ -34,6 +35,8 @@ async def get_events(
     ``data`` the event. Either way ``resync`` says that events are missing: read ``/v1/cluster`` and go on from its
     ``event_cursor``.
     """
+    if must_pass_on(request, services):
+        return PassedOn(request, services, wait=max(wait, BEAT_SECONDS))
     history = services.nodes.history
     if _STREAM in request.headers.get("accept", ""):
         cursor = last_event_id if last_event_id is not None else since

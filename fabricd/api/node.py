@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from fabricd.api.longpoll import Wait
 from fabricd.api.message import answers, json_response
+from fabricd.api.pass_on import PassedOn, must_pass_on
 from fabricd.api.services import Services, UsesServices
 from fabricd.cluster.version import Version
 from fabricd.errors import BusyError
@@ -49,7 +50,12 @@ async def get_cluster(
     generation: Generation = None,
     summary: Annotated[bool, Query(description="without the snapshots")] = False,
 ) -> Response:
-    """Return all known nodes with state and age, this one first. ``wait`` and ``generation`` as for the node."""
+    """Return all known nodes with state and age, this one first. ``wait`` and ``generation`` as for the node.
+
+    An agent passes this on; then "this node" is the map node that answers.
+    """
+    if must_pass_on(request, services):
+        return PassedOn(request, services, wait=wait)
     nodes = services.nodes
 
     def etag() -> str:
@@ -61,8 +67,11 @@ async def get_cluster(
 
 
 @router.get("/v1/nodes/{node}", responses=answers(NodeStatus))
-async def get_one(node: NodeName, services: UsesServices) -> Response:
+async def get_one(node: NodeName, request: Request, services: UsesServices) -> Response:
     """Return one node, by node_id or name."""
+    own = services.nodes.local.node
+    if node not in (own.node_id, own.name) and must_pass_on(request, services):
+        return PassedOn(request, services)
     return json_response(services.nodes.find(node), headers={"Cache-Control": "no-cache"})
 
 

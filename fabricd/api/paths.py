@@ -2,12 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from fabricd.api.message import answers, json_response
+from fabricd.api.pass_on import PassedOn, must_pass_on
 from fabricd.api.services import UsesServices
 from fabricd.background import in_thread
+from fabricd.errors import UnknownNameError
 from fabricd.model.path import PathAnswer
 from fabricd.paths.ends import MAX_NAME
 from fabricd.paths.query import find_paths
@@ -27,18 +29,24 @@ End = Annotated[
 
 @router.get("/v1/paths", responses=answers(PathAnswer))
 async def get_paths(
+    request: Request,
     services: UsesServices,
     src: End,
     dst: End,
     explain: Annotated[bool, Query(description="add why each better class of transport is no candidate")] = False,
     candidates: Annotated[int, Query(ge=1, le=MAX_CANDIDATES, description="at most so many paths")] = 4,
     capacity: Annotated[bool, Query(description="add what all paths carry at once")] = False,
+    local: Annotated[str, Query(max_length=MAX_NAME, description="node_id of the node that bare names belong to")] = "",
 ) -> Response:
-    """Return the paths between two ends, best first."""
+    """Return the paths between two ends, best first. An agent answers for its own node, and passes the rest on."""
     nodes = services.nodes.snapshots()
+    own = next(iter(nodes))
+    if services.maps is not None:
+        nodes = {own: nodes[own]}
     measured = services.measurer.known()
-    async with services.searches:
-        answer = await in_thread(
+
+    async def search() -> PathAnswer:
+        return await in_thread(
             lambda: find_paths(
                 nodes,
                 src,
@@ -47,7 +55,16 @@ async def get_paths(
                 explain=explain,
                 candidates=candidates,
                 with_capacity=capacity,
+                local=local,
             ),
             name="paths",
         )
+
+    async with services.searches:
+        try:
+            answer = await search()
+        except UnknownNameError:
+            if not must_pass_on(request, services):
+                raise
+            return PassedOn(request, services, local=own)
     return json_response(answer, headers={"Cache-Control": "no-cache"})

@@ -9,9 +9,11 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from fabricd.api.longpoll import LongPolls
+from fabricd.cluster.agent import AgentMeasurer, AgentPlanner, Directory
 from fabricd.cluster.groups import GroupService
 from fabricd.cluster.groups_planner import MeasuringPlanner
 from fabricd.cluster.groups_record import GroupStore
+from fabricd.cluster.map_client import MapClient
 from fabricd.cluster.measuring import Measurer
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer_post import PeerPost
@@ -35,16 +37,26 @@ class Services:
     clock: Callable[[], float] = time.monotonic
     measurer: Measurer = field(init=False)
     groups: GroupService = field(init=False)
+    #: Of an agent: who holds the map. None: this daemon does.
+    maps: MapClient | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         post = PeerPost(lambda: self.token)
-        self.measurer = Measurer(self.nodes, post, clock=self.clock)
+        records = self.config.records_dir
+        store = GroupStore(records / "groups") if records else None
+        directory = None
+        if self.config.role == "agent":
+            self.maps = MapClient(lambda: self.config.map_nodes, lambda: self.token, self.nodes.instance)
+            directory = Directory(self.nodes, self.maps, clock=self.clock)
+            self.measurer = AgentMeasurer(self.nodes, post, directory, clock=self.clock)
+        else:
+            self.measurer = Measurer(self.nodes, post, clock=self.clock)
         planner = MeasuringPlanner(
             self.nodes, self.measurer, post, max_age_seconds=lambda: self.config.measure_max_age_seconds
         )
-        records = self.config.records_dir
-        store = GroupStore(records / "groups") if records else None
-        self.groups = GroupService(planner, store=store, clock=self.clock)
+        self.groups = GroupService(
+            AgentPlanner(planner, directory) if directory else planner, store=store, clock=self.clock
+        )
 
 
 async def _services(request: Request) -> Services:  # FastAPI runs plain functions in threads, which costs more
