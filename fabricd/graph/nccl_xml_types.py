@@ -3,7 +3,7 @@
 Attribute values keep the file's units, which the fields name; ``None`` means that the file does not say.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -166,6 +166,8 @@ def _trim(child: NcclPci | NcclNic) -> NcclPci | NcclNic | None:
 
 def _trim_nic(nic: NcclNic) -> NcclNic | None:
     nets = tuple(net for net in nic.nets if net.dev is not None)
+    if len(nets) == len(nic.nets):
+        return nic if nets else None
     return replace(nic, nets=nets) if nets else None
 
 
@@ -174,4 +176,9 @@ def _trim_pci(device: NcclPci) -> NcclPci | None:
     nics = tuple(nic for nic in map(_trim_nic, device.nics) if nic is not None)
     if not children and not nics and all(gpu.rank is None for gpu in device.gpus):
         return None
-    return replace(device, children=children, nics=nics)
+    same = _are_the_same(children, device.children) and _are_the_same(nics, device.nics)
+    return device if same else replace(device, children=children, nics=nics)
+
+
+def _are_the_same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))

@@ -51,6 +51,7 @@ class PathTable:
         self._walker = Walker(system, relays=not environment.nvb_disable)
         self._rows: dict[int, list[Route]] = {}
         self._cpu_near: dict[int, Cpu | None] = {}
+        self._preferred: dict[int, list[Net]] = {}
         self._nets_near: dict[int, list[Net]] = {}
         self._gpus_near: dict[int, list[Gpu]] = {}
         #: Nodes that a file gives one id, by type and id; NCCL finds the first.
@@ -73,7 +74,9 @@ class PathTable:
         self._rows[dst.position][src.position] = route
         self.reasons.setdefault((src.position, dst.position), []).append(Reason(rule, why))
         self._nets_near.pop(src.position, None)
-        self._gpus_near.pop(src.position, None)
+        self._preferred.pop(src.position, None)
+        if self._gpus_near.pop(src.position, None):
+            self._preferred.clear()
 
     def local(self, node: Node, candidates: Sequence[AnyNode]) -> list[AnyNode]:
         """Return the candidates that a node is nearest to: by bandwidth, then by type. Here bandwidth comes first.
@@ -116,6 +119,11 @@ class PathTable:
         GPUs near the same ports share them out: each takes as many as there are ports for one GPU, and begins at
         its own, spread by mirroring the bits of its index.
         """
+        if gpu.position not in self._preferred:
+            self._preferred[gpu.position] = self._find_preferred_nets(gpu)
+        return self._preferred[gpu.position]
+
+    def _find_preferred_nets(self, gpu: Gpu) -> list[Net]:
         nets = self.local_nets(gpu)
         if not nets:
             return []

@@ -14,7 +14,6 @@ class Pattern(IntEnum):
     TREE = 3  #: in and out by the first GPU
     RING = 4
     NVLS = 5  #: all GPUs through the NVSwitch, which reduces
-    COLLNET_DIRECT = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
