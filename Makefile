@@ -2,14 +2,14 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test test-etcd check bench clean
 
 ARGS ?=
 BENCH ?= $(patsubst bench/%.py,%,$(sort $(wildcard bench/*.py)))
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
 setup: ## the virtual environment .venv, and what the system lacks
 	@deploy/dev/setup.sh
@@ -19,6 +19,9 @@ demo: setup ## this machine's map, its paths, a communicator; as root also two h
 
 test: setup ## all tests
 	@python -m pytest $(ARGS)
+
+test-etcd: setup ## etcd and daemons killed in turn, for a minute
+	@FABRICD_KILL_SECONDS=60 python -m pytest tests/e2e/test_etcd_daemons.py tests/e2e/test_etcd_membership.py $(ARGS)
 
 check: setup ## format, lint, types, import contracts
 	ruff format --check

@@ -73,6 +73,8 @@ class Follower:
 
     async def run(self) -> None:
         """Follow, for ever."""
+        while not self._nodes.ready:  # until then nobody can tell which key is this daemon's own
+            await self._nodes.local_version.wait_for_change(0, 3600)
         failures = 0
         while True:
             before = self._revision
@@ -166,7 +168,7 @@ class Follower:
 
     def _put(self, read: _Read) -> None:
         """Take one key's news."""
-        if self._nodes.ready and read.key == self._settings.key(self._nodes.local.node.node_id):
+        if read.key == self._settings.key(self._nodes.local.node.node_id):
             self._check_own(read)
             return
         if read.record is None and not read.fault:

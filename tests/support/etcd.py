@@ -1,6 +1,7 @@
 """A real etcd on loopback, which tests start, kill and start again."""
 
 import base64
+import os
 import re
 import shutil
 import socket
@@ -14,6 +15,8 @@ from pathlib import Path
 import httpx
 
 PREFIX = "/fabricd/"
+#: How long tests go on killing; read before the session removes the variables that daemons would read.
+KILL_SECONDS = float(os.environ.get("FABRICD_KILL_SECONDS", "12"))
 
 
 def etcd_program() -> str | None:
