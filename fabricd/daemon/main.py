@@ -56,6 +56,7 @@ def run(loaded: Loaded, launch: Launch) -> None:
     Raises:
         UnavailableError: it cannot listen where it should.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means to reload, it must not end the daemon
     log.configure(loaded.config.log_level, loaded.config.log_format)
     try:
         asyncio.run(Daemon(loaded, launch).run())
@@ -86,6 +87,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reloading = asyncio.Lock()
+        self._reload_waits = False
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
@@ -148,9 +150,11 @@ class Daemon:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("%s failed; the daemon ends", task.get_name())
-            self._failure = task.exception()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            foreseen = isinstance(error, FabricError)
+            _log.error("%s failed; the daemon ends", task.get_name(), exc_info=None if foreseen else error)
+            self._failure = error
             self._stop()
 
     def _handle_signals(self) -> None:
@@ -166,7 +170,9 @@ class Daemon:
             signal.signal(number, handle)
 
     def _start_reload(self) -> None:
-        self._start(self._reload(), "reload")
+        if not self._reload_waits:  # one that has not begun yet will read what this signal is about, too
+            self._reload_waits = True
+            self._start(self._reload(), "reload")
 
     def _stop(self) -> None:
         if not self._stopping.is_set():
@@ -197,6 +203,7 @@ class Daemon:
     async def _reload(self) -> None:
         """Read the configuration again; one with faults is reported and changes nothing."""
         async with self._reloading:  # one after the other: the last signal's content counts
+            self._reload_waits = False
             self._notifier.reloading()
             try:
                 loaded = await in_thread(self._launch.reload, name="reload")

@@ -20,8 +20,9 @@ from fabricd.probe.nvml_events import gpu_events
 
 _log = logging.getLogger("fabricd.probe")
 
-#: What an event of the kernel's network part makes old. They come settled, and twice a second at most.
-NETWORK_PROBES = frozenset({"netlink", "pci"})
+#: What an event of the kernel's network part makes old: an RDMA port goes down with its interface. They come settled,
+#: and twice a second at most.
+NETWORK_PROBES = frozenset({"netlink", "pci", "rdma"})
 #: What an event of a GPU makes old.
 GPU_PROBES = frozenset({"nvml", "pci"})
 #: Probes that ask a library which may take many seconds, or for ever, or that may read a file of many megabytes.

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -25,11 +26,35 @@ IDLE_SECONDS = 30
 HEAD_MAX_BYTES = 16 * 1024
 
 
+#: How long a client may leave its answer unread.
+STALL_SECONDS = 30.0
+
+
+class LengthRequiredError(ParseError):
+    """The request's body comes in chunks.
+
+    No client of this daemon sends so, and each chunk, be it of one byte, takes as long to read as a whole body.
+    """
+
+    code = "length-required"
+    http_status = 411
+
+
 class HeadTooLargeError(ParseError):
     """Request line and headers are longer than this daemon reads."""
 
     code = "head-too-large"
     http_status = 431
+
+
+class _Connection(h11.Connection):
+    """h11's, which refuses a body in chunks before it reads any."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
+            raise h11.RemoteProtocolError("a body without Content-Length", error_status_hint=411)
+        return event
 
 
 class Protocol(H11Protocol):
@@ -42,7 +67,24 @@ class Protocol(H11Protocol):
         super().__init__(*args, **kwargs)
         self._limit = self.limit_concurrency or sys.maxsize
         self.limit_concurrency = None
+        self.conn = _Connection(h11.SERVER, HEAD_MAX_BYTES)
         self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        """Give the client some time to read what it asked for; then its request must not hold others up."""
+        super().pause_writing()
+        self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client reads."""
+        super().resume_writing()
+        self._stop_stall_timer()
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         """Take a connection, or refuse it when there are too many."""
@@ -63,6 +105,7 @@ class Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop_head_timer()
+        self._stop_stall_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -78,8 +121,11 @@ class Protocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP as a problem."""
         cause = sys.exception()  # uvicorn calls this from its handler of h11's error
-        if isinstance(cause, h11.RemoteProtocolError) and cause.error_status_hint == 431:
+        hint = cause.error_status_hint if isinstance(cause, h11.RemoteProtocolError) else 400
+        if hint == 431:
             self._answer(HeadTooLargeError(f"request line and headers of more than {HEAD_MAX_BYTES} bytes"))
+        elif hint == 411:
+            self._answer(LengthRequiredError("a body must come with its Content-Length, not in chunks"))
         else:
             self._answer(ParseError("this is no valid HTTP/1.1 request"))
 
@@ -109,7 +155,7 @@ class Protocol(H11Protocol):
         head = h11.Response(
             status_code=response.status_code,
             headers=[*response.raw_headers, (b"connection", b"close")],
-            reason=error.code.encode(),
+            reason=HTTPStatus(error.http_status).phrase.encode(),
         )
         for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")

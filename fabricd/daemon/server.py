@@ -16,6 +16,10 @@ _log = logging.getLogger("fabricd.server")
 #: Answers under way may take this long after the daemon was told to stop.
 DRAIN_SECONDS = 0.5
 _BEAT_SECONDS = 1.0
+#: Connections that wait in the kernel, and those that asyncio accepts before any is judged. It takes its ``backlog``
+#: for both, and without a free descriptor it logs one fault for each of so many tries: 2048 lines, again and again.
+BACKLOG = 2048
+_ACCEPTS_AT_ONCE = 32
 #: A loop that was away for longer than this is worth a warning.
 _LATE_SECONDS = 1.0
 
@@ -44,6 +48,7 @@ class Server(uvicorn.Server):
             limit_concurrency=max_connections,
             timeout_keep_alive=IDLE_SECONDS,
             h11_max_incomplete_event_size=HEAD_MAX_BYTES,
+            backlog=_ACCEPTS_AT_ONCE,
         )
         super().__init__(config)
         self._stopping = stopping
@@ -53,6 +58,12 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to the daemon: uvicorn would raise them again at its end."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; the kernel's queue stays longer than what asyncio takes from it at once."""
+        await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(BACKLOG)
 
     async def main_loop(self) -> None:
         """Beat every second until the daemon is to stop."""

@@ -65,6 +65,22 @@ def test_descriptors_that_the_launcher_closed_go_to_no_socket(tmp_path):
         process.wait()
 
 
+def test_connections_beyond_the_descriptors_fill_no_log(tmp_path):
+    script = 'ulimit -n 256; exec "$0" "$@"'
+
+    def start(command, output):
+        return subprocess.Popen(["bash", "-c", script, *command], stdout=output, stderr=output, text=True)
+
+    with daemon(tmp_path, start=start) as running:
+        port = int(running.url.rpartition(":")[2])
+        connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(400)]
+        time.sleep(1.5)
+        for connection in connections:
+            connection.close()
+        eventually(lambda: running.get("/livez").status_code == 200, told=[running])
+        assert len(running.log.splitlines()) < 20, running.log[:2000]
+
+
 def test_sigint_ends_it_too(tmp_path):
     with daemon(tmp_path) as running:
         running.process.send_signal(signal.SIGINT)
@@ -91,6 +107,37 @@ def test_reload_takes_the_good_and_refuses_the_bad(tmp_path):
         assert "'loud' is not one of" in running.log
         assert (status("two.example"), status("three.example")) == (200, 421)
         assert 'fabricd_reloads_total{outcome="failed"} 1.0' in running.get("/metrics").text
+
+
+def test_a_storm_of_reload_signals_is_few_reloads_and_takes_the_last_content(tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text("")
+    with daemon(tmp_path, "--config", str(config)) as running:
+        for number in range(500):
+            if number == 400:
+                config.write_text('allowed_hosts = ["last.example"]\n')
+            running.process.send_signal(signal.SIGHUP)
+        eventually(lambda: running.get("/v1/node", headers={"Host": "last.example"}).status_code == 200, told=[running])
+        assert running.log.count("was read again") < 100
+
+
+def test_a_hangup_while_it_starts_does_not_end_it(tmp_path):
+    with daemon(tmp_path, start=_hung_up_at_the_start) as running:
+        assert running.get("/livez").status_code == 200
+
+
+def _hung_up_at_the_start(command, output):
+    """Start a daemon and send it SIGHUP as soon as it ignores or handles that, long before it is ready."""
+    process = subprocess.Popen(command, stdout=output, stderr=output, text=True)
+
+    def heeded():
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigIgn", "SigCgt"))]
+        return any(mask & (1 << (signal.SIGHUP - 1)) for mask in masks)
+
+    eventually(heeded, 30)
+    process.send_signal(signal.SIGHUP)
+    return process
 
 
 def test_reload_says_what_only_a_restart_changes(tmp_path):
