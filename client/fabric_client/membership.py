@@ -27,8 +27,9 @@ class Membership:
         return self.watch.failure(during) if self.watch.alert else None
 
     def leave(self) -> None:
-        """Go in peace."""
+        """Go in peace; nothing of this rank asks the daemon any more."""
         self._go(self._rendezvous.leave)
+        self._rendezvous.connection.close()
 
     def abort(self, reason: str) -> None:
         """End the group for everybody."""
@@ -42,7 +43,7 @@ class Membership:
             error: of foreign errors only the type is told, their text may hold anything.
         """
         if isinstance(error, RankLostError | GroupError):
-            self.leave()
+            self._go(self._rendezvous.leave)  # MPI's thread may still be at a fence: the connection stays
         else:
             self.abort(f"{what}: {error.message if isinstance(error, FabricError) else type(error).__name__}")
 
@@ -51,7 +52,6 @@ class Membership:
         self.watch.ignore()
         say()
         self.watch.stop()
-        self._rendezvous.connection.close()
 
     def describe(self) -> str:
         """Return where the group lives and whether lost ranks are noticed."""

@@ -141,7 +141,9 @@ class PlannedStart:
         if not self._closing:
             return self._fence(number, keys, max(1.0, self._deadline - time.monotonic()))
         try:
-            return self._fence(number, keys, min(_LAST_FENCE_SECONDS, max(0.5, self._deadline - time.monotonic())))
+            # Half of what is left: MPI must end after it, before the connection does.
+            half = max(0.5, (self._deadline - time.monotonic()) / 2)
+            return self._fence(number, keys, min(_LAST_FENCE_SECONDS, half))
         except FabricError:
             return {}  # the daemon is away; all ranks have passed the barrier before, and nothing is in flight
 
