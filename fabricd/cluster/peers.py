@@ -114,15 +114,17 @@ class Peers:
         self._nodes.set_peer(peer)
         etag = ""
         failures = 0
+        failing_since = 0.0
         async with peer_client(self._settings.token) as client:
             while True:
                 try:
                     answer = await _ask(client, url, etag)
                 except FabricError as error:
+                    failing_since = failing_since if failures else self._clock()
                     failures += 1
                     etag = ""  # whoever answers next may be new, with the same facts
                     self._count("failed")
-                    peer = self._failed(peer, error)
+                    peer = self._failed(peer, error, self._clock() - failing_since)
                     await asyncio.sleep(pause(failures))
                     continue
                 failures = 0
@@ -134,9 +136,15 @@ class Peers:
                 self._take(peer, heard)
                 peer = heard
 
-    def _failed(self, peer: Peer, error: FabricError) -> Peer:
-        silent = None if peer.heard_at is None else self._clock() - peer.heard_at
-        if silent is None:
+    def _failed(self, peer: Peer, error: FabricError, silent: float) -> Peer:
+        """Take that a peer did not answer.
+
+        Args:
+            peer: what was known of it.
+            error: why.
+            silent: seconds since the first failure of this row; until then its connection held.
+        """
+        if peer.heard_at is None:
             state = NodeState.UNKNOWN
         else:
             state = NodeState.GONE if silent > self._settings.gone_seconds else NodeState.STALE

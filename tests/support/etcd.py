@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,19 +30,32 @@ def free_port() -> int:
 
 
 class EtcdServer:
-    """One etcd with its own data directory; it keeps its ports over restarts."""
+    """One etcd with its own data directory; it keeps its ports over restarts.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: takes data and log.
+        address: where it listens.
+        start: starts it, here or on a host.
+    """
+
+    def __init__(
+        self, folder: Path, *, address: str = "127.0.0.1", start: Callable[..., subprocess.Popen] = subprocess.Popen
+    ) -> None:
         self._folder = folder
+        self._start = start
         self._lives = 0
-        self.process: subprocess.Popen[bytes] | None = None
-        self.url, self._peer_url = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self.process: subprocess.Popen | None = None
+        self.url, self._peer_url = (f"http://{address}:{free_port()}" for _ in range(2))
 
     def start(self) -> None:
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
         program = etcd_program()
         assert program is not None
         with (self._folder / "etcd.log").open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = self._start(
                 [
                     program,
                     *("--data-dir", str(self._folder / f"data{self._lives}")),
@@ -55,7 +68,6 @@ class EtcdServer:
                 stdout=log,
                 stderr=log,
             )
-        self.wait_ready()
 
     def wait_ready(self, seconds: float = 15.0) -> None:
         deadline = time.monotonic() + seconds
