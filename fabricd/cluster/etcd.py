@@ -36,6 +36,8 @@ _CALL_SECONDS = 3.0
 _MAX_ANSWER_BYTES = 64 << 20
 #: Keys in one page of a listing, and keys fetched by one transaction (etcd allows 128 operations).
 _PAGE, _FETCH = 5000, 64
+#: Listed at most, so that nobody fills a daemon's memory with keys.
+_MAX_KEYS = 100_000
 # gRPC's codes (google/rpc/code.proto).
 _NOT_FOUND, _FAILED_PRECONDITION, _OUT_OF_RANGE = 5, 9, 11
 #: A refusal that another endpoint would give too.
@@ -111,7 +113,7 @@ class Etcd:
             raise
 
     async def listing(self, prefix: bytes) -> Listing:
-        """Return all keys of a prefix, without values.
+        """Return all keys of a prefix (of very many, as many as there is room for), without values.
 
         Raises:
             EtcdError: no answer, or a refusal.
@@ -127,7 +129,7 @@ class Etcd:
             page = await self._call("/v3/kv/range", ask, Range)
             header = header or page.header
             keys |= {kv.key: kv.mod_revision for kv in page.kvs}
-            if not page.more or not page.kvs:
+            if not page.more or not page.kvs or len(keys) > _MAX_KEYS:
                 return Listing(header, keys)
             start = page.kvs[-1].key + b"\0"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from fabricd.background import in_thread
 from fabricd.cluster.etcd import Etcd
-from fabricd.cluster.etcd_health import StoreHealth
+from fabricd.cluster.etcd_health import WATCH, StoreHealth
 from fabricd.cluster.etcd_messages import Change, EtcdError, KeyValue, WatchAnswer
 from fabricd.cluster.etcd_publish import StoreSettings
 from fabricd.cluster.etcd_record import Record, unseal
@@ -19,10 +19,11 @@ from fabricd.cluster.peer_client import pause
 from fabricd.errors import FabricError
 from fabricd.model.cluster import NodeState
 
-_PART = "watch"
 _LONGEST_PAUSE_SECONDS = 3.0
 #: A watch is begun anew after about so long: should one have died unnoticed, the map is wrong no longer than this.
 _WATCH_SECONDS = 600.0
+#: Whoever may write to etcd can make keys, without the token too.
+_MAX_KEYS = 65_536
 #: A node that is gone for so long is forgotten.
 _FORGET_SECONDS = 3600.0
 _ENDED = "its lease in etcd has ended: the daemon was killed, hangs, or cannot reach etcd"
@@ -91,7 +92,7 @@ class Follower:
             if not isinstance(error, FabricError):
                 raise error
             failures = 0 if self._revision > before else failures + 1
-            self._health.failed(_PART, error.message)
+            self._health.failed(WATCH, error.message)
             await asyncio.sleep(min(pause(failures or 1), _LONGEST_PAUSE_SECONDS))
 
     def doubt(self) -> None:
@@ -150,13 +151,16 @@ class Follower:
             self._revision = 0  # kept no more, or whatever it is: what is there now is what counts
             reason = "it was compacted" if answer.compact_revision else answer.cancel_reason or "it was cancelled"
             raise EtcdError(f"the watch ended: {reason}")
-        if header.cluster_id != self._cluster_id or header.revision < self._revision:
+        if header.cluster_id != self._cluster_id:
             self._forget()
-            raise EtcdError("etcd is another than before, or has lost what it knew")
+            raise EtcdError("etcd is another one than before")
+        if header.revision < self._revision:  # a member that lags behind, or that has lost what it knew
+            self._revision = 0
+            raise EtcdError("etcd knows less than before")
         await self._apply(answer.events)
         if answer.events:
             self._revision = header.revision
-        self._health.ok(_PART)
+        self._health.ok(WATCH)
 
     async def _apply(self, changes: Sequence[Change]) -> None:
         news = [one for one in changes if one.kv.mod_revision > self._known.get(one.kv.key, 0)]
@@ -173,6 +177,9 @@ class Follower:
             return
         if read.record is None and not read.fault:
             self._vanished(read.key)
+            return
+        if read.key not in self._known and len(self._known) >= _MAX_KEYS:
+            self._nodes.set_faults("etcd keys", (f"more than {_MAX_KEYS} keys in etcd; the rest is left out",))
             return
         self._known[read.key] = read.revision
         if read.record is not None and read.record.leaving:

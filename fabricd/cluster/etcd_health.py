@@ -8,6 +8,9 @@ from fabricd.model.cluster import NodeState, StoreStatus
 
 #: Failures shorter than this, such as the election of a leader, make no node stale.
 GRACE_SECONDS = 3.0
+#: The parts that talk to etcd. A lease is heard of when it is renewed; a watch is silent while nothing happens, and
+#: holds until it fails.
+LEASE, WATCH = "lease", "watch"
 
 
 class StoreHealth:
@@ -15,7 +18,7 @@ class StoreHealth:
 
     Args:
         nodes: is told.
-        parts: who reports, e.g. "lease", "watch".
+        parts: which there are.
         clock: monotonic seconds.
     """
 
@@ -23,34 +26,33 @@ class StoreHealth:
         self._nodes = nodes
         self._clock = clock
         self._good_at: dict[str, float | None] = dict.fromkeys(parts)
-        self._reasons: dict[str, str] = {}
-        self._begun = clock()
+        self._failing: dict[str, tuple[float, str]] = {}  # since when, and why at the moment
         self._tell(NodeState.UNKNOWN, "etcd has not answered yet")
 
     def ok(self, part: str) -> None:
         """A part got a good answer just now."""
         self._good_at[part] = self._clock()
-        self._reasons.pop(part, None)
+        self._failing.pop(part, None)
         self._judge()
 
     def failed(self, part: str, reason: str) -> None:
         """A part got none."""
-        self._reasons[part] = reason
+        since, _ = self._failing.get(part, (self._clock(), ""))
+        self._failing[part] = (since, reason)
         self._judge()
 
     def _judge(self) -> None:
         now = self._clock()
-        for part, reason in self._reasons.items():
-            good = self._good_at[part]
-            if now - (self._begun if good is None else good) >= GRACE_SECONDS:
-                self._tell(NodeState.UNKNOWN if None in self._good_at.values() else NodeState.STALE, reason)
-                return
-        if None not in self._good_at.values():
-            self._tell(NodeState.OK, "")
+        late = [reason for since, reason in self._failing.values() if now - since >= GRACE_SECONDS]
+        if None in self._good_at.values():
+            if late:
+                self._tell(NodeState.UNKNOWN, late[0])
+        else:
+            self._tell(NodeState.STALE if late else NodeState.OK, late[0] if late else "")
 
     def _tell(self, state: NodeState, reason: str) -> None:
-        # A watch says nothing while nothing happens: only one that fails counts for the age.
-        times = [at for part, at in self._good_at.items() if at is not None and part in self._reasons]
-        fresh = [at for at in self._good_at.values() if at is not None]
-        heard_at = min(times) if times else max(fresh, default=None)
+        lease = self._good_at.get(LEASE)
+        broke_at = self._failing[WATCH][0] if WATCH in self._failing else None
+        known = [at for at in (lease, broke_at) if at is not None]
+        heard_at = min(known) if lease is not None else None
         self._nodes.set_store(StoreStatus(backend="etcd", state=state, reason=reason), heard_at)

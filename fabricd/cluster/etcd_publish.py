@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fabricd.background import in_thread
 from fabricd.cluster.etcd import Etcd
-from fabricd.cluster.etcd_health import StoreHealth
+from fabricd.cluster.etcd_health import LEASE, StoreHealth
 from fabricd.cluster.etcd_messages import LeaseLostError
 from fabricd.cluster.etcd_record import Record, seal
 from fabricd.cluster.nodes import NodeMap
@@ -18,7 +18,6 @@ from fabricd.errors import FabricError, InputError
 
 _log = logging.getLogger("fabricd.etcd")
 
-_PART = "lease"
 #: A burst of changes is written at once; a node that keeps changing (a link that flaps) is written so much seldomer.
 _BURST, _REFILL_SECONDS = 4, 5.0
 _LONGEST_PAUSE_SECONDS = 3.0
@@ -83,13 +82,13 @@ class Publisher:
                 await self._write()
             except FabricError as error:
                 failures += 1
-                self._health.failed(_PART, error.message)
+                self._health.failed(LEASE, error.message)
                 if isinstance(error, LeaseLostError):
                     self._lose()
                 await asyncio.sleep(min(pause(failures), _LONGEST_PAUSE_SECONDS))
                 continue
             failures = 0
-            self._health.ok(_PART)
+            self._health.ok(LEASE)
             await self._nodes.local_version.wait_for_change(version, self._settings.lease_seconds / 3)
             await self._be_allowed()
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from fabricd.cluster.etcd import Etcd
 from fabricd.cluster.etcd_follow import Follower
-from fabricd.cluster.etcd_health import StoreHealth
+from fabricd.cluster.etcd_health import LEASE, WATCH, StoreHealth
 from fabricd.cluster.etcd_publish import Publisher, StoreSettings
 from fabricd.cluster.nodes import NodeMap
 
@@ -24,7 +24,7 @@ class EtcdStore:
 
     def __init__(self, endpoints: Sequence[str], nodes: NodeMap, settings: StoreSettings, *, follow: bool) -> None:
         self._etcd = Etcd(endpoints)
-        health = StoreHealth(nodes, ("lease", "watch") if follow else ("lease",))
+        health = StoreHealth(nodes, (LEASE, WATCH) if follow else (LEASE,))
         self._follower = Follower(self._etcd, nodes, settings, health) if follow else None
         self._publisher = Publisher(self._etcd, nodes, settings, health, lost=self._doubt)
 

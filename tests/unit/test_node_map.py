@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer import Peer
@@ -125,3 +127,52 @@ def test_a_version_wakes_all_who_wait_and_only_once():
         assert await version.wait_for_change(1, 0.01) == 1
 
     asyncio.run(main())
+
+
+PEERS = st.builds(
+    lambda key, node_id, name, instance, state: peer(
+        key,
+        None if state is NodeState.UNKNOWN else snapshot(node_id, name, instance=instance),
+        state,
+        None if state is NodeState.UNKNOWN else 0.0,
+    ),
+    st.sampled_from("1234"),
+    st.sampled_from(["here", "a", "b"]),
+    st.sampled_from(["here", "a", "b", "c"]),
+    st.sampled_from(["i1", "i2", "i3"]),
+    st.sampled_from(NodeState),
+)
+
+
+def summary(nodes: NodeMap) -> object:
+    """What a map says, but for times, versions and the order in which claims came."""
+    found = {name: found_by(nodes, name) for name in ("here", "a", "b", "c")}
+    conflicts = sorted(sentence.split(" by ")[0] for sentence in nodes.conflicts)
+    status = sorted((one.url, one.node_id, one.name, one.state) for one in nodes.status(summary=True).nodes)
+    return (set(nodes.snapshots()), conflicts, found, status, nodes.count())
+
+
+def found_by(nodes: NodeMap, name: str) -> str:
+    try:
+        return nodes.find(name).url
+    except UnknownNameError as error:
+        return str(error.details["kind"])
+
+
+@given(st.lists(st.one_of(PEERS, st.sampled_from("1234")), max_size=12))
+def test_whatever_happened_the_map_is_that_of_what_is_now(steps):
+    nodes = NodeMap(clock=lambda: 100.0)
+    nodes.set_local(snapshot("here"))
+    now: dict[str, Peer] = {}
+    for step in steps:
+        if isinstance(step, str):
+            nodes.drop_peer(step)
+            now.pop(step, None)
+        else:
+            nodes.set_peer(step)
+            now[step.key] = step
+    fresh = NodeMap(clock=lambda: 100.0)
+    fresh.set_local(snapshot("here"))
+    for one in now.values():
+        fresh.set_peer(one)
+    assert summary(nodes) == summary(fresh)

@@ -26,8 +26,11 @@ def nodes(*, origin: FromOption = None, as_json: JsonOption = False) -> None:
     out = console()
     columns = ("NODE", "STATE", ">AGE", ">GPUS", ">HCAS", ">PORTS", "SYSTEM", "ADDRESS", "REASON")
     out.print(table(columns, [_row(status) for status in cluster.nodes]))
-    for conflict in cluster.conflicts:
-        out.print(text(f"conflict: {conflict}", "yellow"))
+    if cluster.store.state is not NodeState.OK:
+        out.print(text(f"{cluster.store.backend} is {cluster.store.state}: {cluster.store.reason}", "yellow"))
+    for kind, told in (("conflict", cluster.conflicts), ("fault", cluster.faults)):
+        for sentence in told:
+            out.print(text(f"{kind}: {sentence}", "yellow"))
 
 
 def _row(status: NodeStatus) -> tuple[object, ...]:
@@ -43,4 +46,4 @@ def _row(status: NodeStatus) -> tuple[object, ...]:
     name = (status.name or "?") + (" (this node)" if status.this_node else "")
     age = "never" if status.age_seconds is None else f"{status.age_seconds:.0f} s"
     state = text(status.state, _STYLES[status.state])
-    return (name, state, age, *counts, status.url, status.reason)
+    return (name, state, age, *counts, status.url, status.reason or status.note)
