@@ -67,6 +67,12 @@ def test_an_agent_passes_questions_about_the_cluster_on(tmp_path):
         assert across.headers[HEADER]
         assert a0.get("/v1/paths?src=nothing&dst=a1/numa0").json()["code"] == "unknown-name"
 
+        ask = {"dst_node": "a1", "src_address": "127.0.0.1", "dst_address": "127.0.0.1"}
+        measured = httpx.post(f"{a0.url}/v1/measure", json=ask, timeout=20, trust_env=False).json()
+        assert (measured["src_node"], measured["dst_node"], measured["reachable"]) == ("a0", "a1", True)
+        unknown = httpx.post(f"{a0.url}/v1/measure", json={**ask, "dst_node": "x"}, timeout=20, trust_env=False).json()
+        assert unknown["code"] == "unknown-name"
+
         cursor = a0.get("/v1/events").json()["cursor"]
         with httpx.Client(base_url=a0.url, trust_env=False, timeout=20) as client:
             a1.process.send_signal(signal.SIGTERM)

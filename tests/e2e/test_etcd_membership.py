@@ -1,6 +1,7 @@
 """Members of a cluster in a real etcd, several in this process: they come, change, go, and outlive what etcd does."""
 
 import asyncio
+import signal
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -16,7 +17,7 @@ from fabricd.cluster.etcd_store import EtcdStore
 from fabricd.cluster.nodes import NodeMap
 from fabricd.model.cluster import NodeState, NodeStatus
 from fabricd.model.codec import content_hash
-from tests.support.etcd import EtcdServer, b64, etcd_server, free_port
+from tests.support.etcd import EtcdServer, b64, etcd_cluster, etcd_server, free_port
 from tests.support.nodes import node
 
 pytestmark = pytest.mark.etcd
@@ -287,6 +288,52 @@ def test_an_etcd_that_lost_everything_is_filled_again(tmp_path):
         await until(lambda: members["b"].states() == {"a": "ok", "c": "gone"})
         for name in "ba":
             await members[name].end()
+
+    with etcd_server(tmp_path) as server:
+        run(main(server))
+
+
+def test_a_lost_leader_is_no_outage_and_a_lost_majority_is_one(tmp_path):
+    async def main(servers: list[EtcdServer]) -> None:
+        urls = [server.url for server in servers]
+        first, second = (Member(servers[0], name, endpoints=urls) for name in "ab")
+        await until(lambda: first.states() == {"b": "ok"} and second.states() == {"a": "ok"})
+        leader = next(server for server in servers if server.leads())
+        leader.kill()
+        second.nodes.set_local(facts("b", "after the leader"))
+        await until(lambda: first.kernels() == {"b": "after the leader"})
+        await asyncio.sleep(3.0)
+        assert first.states() == {"b": "ok"}
+        assert not {"store_lost", "node_stale"} & set(first.kinds())
+        another = next(server for server in servers if server is not leader)
+        another.kill()
+        # The member that is left answers, but knows that it leads nowhere.
+        await until(lambda: first.states() == {"b": "stale"} and second.states() == {"a": "stale"}, 20)
+        for server in (leader, another):
+            server.launch()
+        await until(lambda: first.states() == {"b": "ok"} and second.states() == {"a": "ok"}, 20)
+        await second.end()
+        await first.end()
+        assert (servers[0].keys(), servers[0].leases()) == ([], 0)
+        assert sum(server.watchers() for server in servers) == 0
+
+    with etcd_cluster(tmp_path) as servers:
+        run(main(servers))
+
+
+def test_an_etcd_that_hangs_is_an_outage(tmp_path):
+    async def main(server: EtcdServer) -> None:
+        first, second = Member(server, "a"), Member(server, "b")
+        await until(lambda: first.states() == {"b": "ok"})
+        assert server.process is not None
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            await until(lambda: first.states() == {"b": "stale"}, 20)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        await until(lambda: first.states() == {"b": "ok"} and second.states() == {"a": "ok"}, 20)
+        await second.end()
+        await first.end()
 
     with etcd_server(tmp_path) as server:
         run(main(server))

@@ -36,16 +36,24 @@ class EtcdServer:
         folder: takes data and log.
         address: where it listens.
         start: starts it, here or on a host.
+        name: in a cluster of several.
     """
 
     def __init__(
-        self, folder: Path, *, address: str = "127.0.0.1", start: Callable[..., subprocess.Popen] = subprocess.Popen
+        self,
+        folder: Path,
+        *,
+        address: str = "127.0.0.1",
+        start: Callable[..., subprocess.Popen] = subprocess.Popen,
+        name: str = "default",
     ) -> None:
         self._folder = folder
         self._start = start
+        self._name = name
         self._lives = 0
         self.process: subprocess.Popen | None = None
         self.url, self._peer_url = (f"http://{address}:{free_port()}" for _ in range(2))
+        self.initial_cluster = f"{name}={self._peer_url}"
 
     def start(self) -> None:
         self.launch()
@@ -58,10 +66,10 @@ class EtcdServer:
             self.process = self._start(
                 [
                     program,
-                    *("--data-dir", str(self._folder / f"data{self._lives}")),
+                    *("--name", self._name, "--data-dir", str(self._folder / f"{self._name}{self._lives}")),
                     *("--listen-client-urls", self.url, "--advertise-client-urls", self.url),
                     *("--listen-peer-urls", self._peer_url, "--initial-advertise-peer-urls", self._peer_url),
-                    *("--initial-cluster", f"default={self._peer_url}"),
+                    *("--initial-cluster", self.initial_cluster),
                     *("--heartbeat-interval", "50", "--election-timeout", "500"),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -100,6 +108,10 @@ class EtcdServer:
         found = self.call("kv/range", keys_only=True, **{name: b64(value) for name, value in ends.items()})
         return [base64.b64decode(kv["key"]).decode() for kv in found.get("kvs", [])]
 
+    def leads(self) -> bool:
+        status = self.call("maintenance/status")
+        return status.get("leader") == status["header"]["member_id"]
+
     def leases(self) -> int:
         return len(self.call("lease/leases").get("leases", []))
 
@@ -129,3 +141,21 @@ def etcd_server(folder: Path) -> Iterator[EtcdServer]:
         yield server
     finally:
         server.kill()
+
+
+@contextmanager
+def etcd_cluster(folder: Path, members: int = 3) -> Iterator[list[EtcdServer]]:
+    """Run several that are one cluster."""
+    folder.mkdir(parents=True, exist_ok=True)
+    servers = [EtcdServer(folder, name=f"m{number}") for number in range(members)]
+    whole = ",".join(server.initial_cluster for server in servers)
+    try:
+        for server in servers:
+            server.initial_cluster = whole
+            server.launch()
+        for server in servers:
+            server.wait_ready()
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
