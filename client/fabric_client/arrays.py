@@ -16,12 +16,8 @@ def as_input(array: object, what: str = "array") -> Array:
     Raises:
         InputError: not a NumPy array or scalar, or one that holds Python objects.
     """
-    if isinstance(array, np.generic):
-        array = np.asarray(array)
-    if not isinstance(array, np.ndarray):
-        raise InputError(
-            f"{what} is a {type(array).__name__}, not a NumPy array", hint="convert it with numpy.asarray(...)"
-        )
+    if type(array) is not np.ndarray:
+        array = _as_array(np.asarray(array) if isinstance(array, np.generic) else array, what)
     if array.dtype.hasobject:
         raise InputError(f"{what} holds Python objects (dtype {array.dtype}), which only its own process can read")
     # ascontiguousarray would make a 0-d array 1-d.
@@ -35,7 +31,7 @@ def as_output(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]", what:
         InputError: another shape or dtype, not contiguous, read-only, or no NumPy array.
     """
     array = check_writable(out, what)
-    if array.shape != shape or array.dtype != dtype:
+    if array.shape != shape or (array.dtype is not dtype and array.dtype != dtype):
         raise InputError(
             f"{what} is {describe(array.shape, array.dtype)}, but the result is {describe(shape, dtype)}",
             hint=f"pass {what}=numpy.empty({shape}, {str(dtype)!r}), or leave it out",
@@ -49,8 +45,8 @@ def check_writable(out: object, what: str) -> Array:
     Raises:
         InputError: not contiguous, read-only, holds Python objects, or no NumPy array.
     """
-    if not isinstance(out, np.ndarray):
-        raise InputError(f"{what} is a {type(out).__name__}, not a NumPy array")
+    if type(out) is not np.ndarray:
+        out = _as_array(out, what)
     if not out.flags.c_contiguous:
         raise InputError(
             f"{what} is not contiguous (shape {out.shape}, strides {out.strides})",
@@ -61,6 +57,17 @@ def check_writable(out: object, what: str) -> Array:
     if out.dtype.hasobject:
         raise InputError(f"{what} holds Python objects (dtype {out.dtype}), which only their own process can read")
     return out
+
+
+def _as_array(value: object, what: str) -> Array:
+    """Return an array of a subclass as it is; refuse what is no array, and what is one only in part."""
+    if not isinstance(value, np.ndarray):
+        raise InputError(
+            f"{what} is a {type(value).__name__}, not a NumPy array", hint="convert it with numpy.asarray(...)"
+        )
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{what} is masked, and masks are not sent", hint="pass array.filled(...) or array.data")
+    return value
 
 
 def as_result(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
@@ -97,14 +104,16 @@ def same_memory(one: Array, other: Array) -> bool:
 def apart(source: Array, result: Array, *, allowed: Array | None) -> Array:
     """Return ``source``, or a copy of it when writing ``result`` would overwrite it meanwhile.
 
+    What is exactly ``allowed`` comes back as that object, so that an engine sees by ``is`` that it works in place.
+
     Args:
         source: read by an operation.
         result: written by it; contiguous like ``source``.
         allowed: the part of ``result`` that ``source`` may be, exactly: the operation's way to work in place.
     """
-    if not np.may_share_memory(source, result) or (allowed is not None and same_memory(source, allowed)):
+    if source is allowed or not np.may_share_memory(source, result):
         return source
-    return source.copy()
+    return allowed if allowed is not None and same_memory(source, allowed) else source.copy()
 
 
 def _address(array: Array) -> int:

@@ -25,10 +25,12 @@ class Communicator:
     shape are refused before anything is sent. Zero elements and 0-d arrays are fine, and so are more than 2**31
     elements. What is only moved may have any dtype without Python objects. Reductions take the integers, floats,
     complex numbers and bool that :class:`ReduceOp` has a meaning for, in native byte order; float16 is reduced in
-    float32 and rounded once at the end. All ranks must pass the same shape and dtype; that is not checked, because
-    checking would cost a message.
+    float32 and rounded once at the end. Masked arrays are refused.
 
-    Order: every rank must call the same collectives in the same order.
+    Not checked, because checking would cost a message: all ranks must pass the same shape, dtype, operator and root,
+    and call the same collectives in the same order. When they do not, results may be garbage without an error, an
+    operation may wait until its timeout, or MPI may report an error. An InputError on one rank alone is such a case:
+    let it end the rank, and the others are told.
 
     Threads: collectives from several threads run one after another, in the order in which they come, so threads must
     agree on an order among all ranks; ``send`` and ``recv`` may run beside them and beside each other.
@@ -73,11 +75,9 @@ class Communicator:
         """
         source, operator = self._reducible(array, op)
         result = as_result(out, source.shape, source.dtype)
-        source = apart(source, result, allowed=result)
-        engine = self._runner.engine
-        self._runner.collective(
-            "all_reduce", lambda: engine.all_reduce(source, result, operator), timeout, source, result
-        )
+        if out is not None:
+            source = apart(source, result, allowed=result)
+        self._runner.collective("all_reduce", timeout, self._runner.engine.all_reduce, source, result, operator)
         return result
 
     def reduce(
@@ -111,12 +111,9 @@ class Communicator:
         self._check_rank(root, "root")
         source, operator = self._reducible(array, op)
         result = as_result(out, source.shape, source.dtype) if self.rank == root else None
-        if result is not None:
+        if result is not None and out is not None:
             source = apart(source, result, allowed=result)
-        engine = self._runner.engine
-        self._runner.collective(
-            "reduce", lambda: engine.reduce(source, result, operator, root), timeout, source, result
-        )
+        self._runner.collective("reduce", timeout, self._runner.engine.reduce, source, result, operator, root)
         return result
 
     def reduce_scatter(
@@ -144,11 +141,9 @@ class Communicator:
         source, operator = self._reducible(array, op)
         check_leading_axis(source, self.size, "reduce_scatter")
         result = as_result(out, source.shape[1:], source.dtype)
-        source = apart(source, result, allowed=None)
-        engine = self._runner.engine
-        self._runner.collective(
-            "reduce_scatter", lambda: engine.reduce_scatter(source, result, operator), timeout, source, result
-        )
+        if out is not None:
+            source = apart(source, result, allowed=None)
+        self._runner.collective("reduce_scatter", timeout, self._runner.engine.reduce_scatter, source, result, operator)
         return result
 
     def all_gather(self, array: Array, *, out: Array | None = None, timeout: float | None = None) -> Array:
@@ -172,9 +167,9 @@ class Communicator:
         """
         source = as_input(array)
         result = as_result(out, (self.size, *source.shape), source.dtype)
-        source = apart(source, result, allowed=result[self.rank : self.rank + 1])
-        engine = self._runner.engine
-        self._runner.collective("all_gather", lambda: engine.all_gather(source, result), timeout, source, result)
+        if out is not None:
+            source = apart(source, result, allowed=result[self.rank : self.rank + 1])
+        self._runner.collective("all_gather", timeout, self._runner.engine.all_gather, source, result)
         return result
 
     def all_to_all(self, array: Array, *, out: Array | None = None, timeout: float | None = None) -> Array:
@@ -198,9 +193,9 @@ class Communicator:
         source = as_input(array)
         check_leading_axis(source, self.size, "all_to_all")
         result = as_result(out, source.shape, source.dtype)
-        source = apart(source, result, allowed=result)
-        engine = self._runner.engine
-        self._runner.collective("all_to_all", lambda: engine.all_to_all(source, result), timeout, source, result)
+        if out is not None:
+            source = apart(source, result, allowed=result)
+        self._runner.collective("all_to_all", timeout, self._runner.engine.all_to_all, source, result)
         return result
 
     def broadcast(self, array: Array, root: int = 0, *, timeout: float | None = None) -> Array:
@@ -223,8 +218,7 @@ class Communicator:
         """
         self._check_rank(root, "root")
         data = as_input(array) if self.rank == root else check_writable(array, "array")
-        engine = self._runner.engine
-        self._runner.collective("broadcast", lambda: engine.broadcast(data, root), timeout, data)
+        self._runner.collective("broadcast", timeout, self._runner.engine.broadcast, data, root)
         return array
 
     def send(self, array: Array, dest: int, *, tag: int = 0, timeout: float | None = None) -> None:
@@ -245,8 +239,7 @@ class Communicator:
         """
         data = as_input(array)
         self._check_peer(dest, "dest", tag)
-        engine = self._runner.engine
-        self._runner.run(f"send to rank {dest}", lambda: engine.send(data, dest, tag), timeout, data)
+        self._runner.run(f"send to rank {dest}", timeout, self._runner.engine.send, data, dest, tag)
 
     def recv(self, out: Array, source: int, *, tag: int = 0, timeout: float | None = None) -> Array:
         """Receive an array from one rank.
@@ -270,8 +263,7 @@ class Communicator:
         """
         data = check_writable(out, "out")
         self._check_peer(source, "source", tag)
-        engine = self._runner.engine
-        self._runner.run(f"recv from rank {source}", lambda: engine.receive(data, source, tag), timeout, data)
+        self._runner.run(f"recv from rank {source}", timeout, self._runner.engine.receive, data, source, tag)
         return out
 
     def sendrecv(
@@ -302,8 +294,7 @@ class Communicator:
         self._check_peer(source, "source", tag)
         data = apart(data, target, allowed=None)
         what = f"sendrecv to rank {dest} and from rank {source}"
-        engine = self._runner.engine
-        self._runner.run(what, lambda: engine.exchange(data, dest, target, source, tag), timeout, data, target)
+        self._runner.run(what, timeout, self._runner.engine.exchange, data, dest, target, source, tag)
         return out
 
     def barrier(self, *, timeout: float | None = None) -> None:
@@ -315,7 +306,7 @@ class Communicator:
         Raises:
             RankLostError, GroupAbortedError, OperationTimeoutError, EngineError: the communicator is broken.
         """
-        self._runner.collective("barrier", self._runner.engine.barrier, timeout)
+        self._runner.collective("barrier", timeout, self._runner.engine.barrier)
 
     def explain(self) -> str:
         """Return the plan in a few lines: which path, why, and what was set for it. Local; nothing is sent."""

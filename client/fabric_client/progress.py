@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fabric_client.engine.base import Pending
 from fabricd.errors import FabricError, OperationTimeoutError
@@ -29,7 +28,7 @@ def wait_for(
     *,
     timeout: float | None,
     what: str,
-    arrays: Sequence[Any] = (),
+    arguments: Sequence[object] = (),
     spins: int = _SPINS_ON_SHARED_CORE,
 ) -> None:
     """Return when ``pending`` has ended. Python's signal handlers run meanwhile.
@@ -39,7 +38,7 @@ def wait_for(
         failure: cheap; why it cannot end well any more, or None.
         timeout: seconds after which to give up; None: never.
         what: for the error.
-        arrays: what this rank moves (None counts nothing); the longer they take, the later a wait counts as idle.
+        arguments: of the operation; the longer the arrays among them take, the later a wait counts as idle.
         spins: tests before anything else is looked at, see :func:`spins_for`.
 
     Raises:
@@ -58,7 +57,7 @@ def wait_for(
             raise error
         now = time.monotonic()
         if not started:
-            moved = sum(array.nbytes for array in arrays if array is not None)
+            moved = sum(getattr(argument, "nbytes", 0) for argument in arguments)
             started, nap_after = now, now + _SPIN_SECONDS + moved / _SLOWEST_BYTES_PER_SECOND
         if timeout is not None and now - started > timeout:
             raise OperationTimeoutError(f"{what} did not end within {timeout:g} s")

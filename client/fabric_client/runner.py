@@ -5,12 +5,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVarTuple
 
 from fabric_client.engine.base import Engine, Pending
 from fabric_client.membership import Membership
 from fabric_client.progress import spins_for, wait_for
 from fabricd.errors import CommunicatorError, EngineError, FabricError, InputError, RankLostError
+
+Arguments = TypeVarTuple("Arguments")
 
 #: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
 _VERDICT_SECONDS = 3.0
@@ -52,59 +54,70 @@ class Runner:
         self._orphans: list[object] = []
         self._collectives = threading.Lock()
 
-    def collective(self, what: str, start: Callable[[], Pending], timeout: float | None, *keep: Any) -> None:
+    def collective(
+        self, what: str, timeout: float | None, start: Callable[[*Arguments], Pending], *arguments: *Arguments
+    ) -> None:
         """Run a collective; those of one communicator run one at a time, also from several threads."""
         with self._collectives:
-            self.run(what, start, timeout, *keep)
+            self._run(what, timeout, start, arguments)
 
-    def run(self, what: str, start: Callable[[], Pending], timeout: float | None, *keep: Any) -> None:
+    def run(
+        self, what: str, timeout: float | None, start: Callable[[*Arguments], Pending], *arguments: *Arguments
+    ) -> None:
         """Start an operation and wait for its end.
 
         Args:
             what: its name, for errors.
-            start: starts it.
             timeout: seconds; None takes the communicator's.
-            keep: the arrays, which must outlive an operation that failed.
+            start: starts it, given ``arguments``.
+            arguments: kept when the operation fails, because MPI may still write into the arrays among them.
         """
-        self.check_usable(what)
+        self._run(what, timeout, start, arguments)
+
+    def _run(
+        self,
+        what: str,
+        timeout: float | None,
+        start: Callable[[*Arguments], Pending],
+        arguments: tuple[*Arguments],
+    ) -> None:
+        # Small messages pay for each line before the first test: it ends them when their peers were first.
+        if self.closed or self._broken is not None or os.getpid() != self._pid:
+            raise self._unusable(what)
         pending: Pending | None = None
         try:
-            pending = start()
-            wait_for(
-                pending,
-                lambda: self._failure(what),
-                timeout=self.timeout if timeout is None else timeout,
-                what=what,
-                arrays=keep,
-                spins=self._spins,
-            )
+            pending = start(*arguments)
+            if not pending.test():
+                wait_for(
+                    pending,
+                    lambda: self._failure(what),
+                    timeout=self.timeout if timeout is None else timeout,
+                    what=what,
+                    arguments=arguments,
+                    spins=self._spins,
+                )
         except InputError:
             raise  # noticed before anything was sent, or after all was received: nobody is out of step
         except BaseException as error:
-            self._orphans.append((pending, keep))
+            self._orphans.append((pending, arguments))
             verdict = self._break(error, what)
             if verdict is error:
                 raise
             raise verdict from error
 
-    def check_usable(self, what: str) -> None:
-        """Refuse to start anything on a communicator that is closed, broken or another process's.
-
-        Raises:
-            CommunicatorError: says which.
-        """
+    def _unusable(self, what: str) -> CommunicatorError:
+        """Return why nothing may be started: closed, broken, or another process's."""
         if self.closed:
-            raise CommunicatorError(f"{what}: the communicator of group {self.group!r} is closed")
+            return CommunicatorError(f"{what}: the communicator of group {self.group!r} is closed")
         if self._broken is not None:
-            raise CommunicatorError(
+            return CommunicatorError(
                 f"{what}: the communicator of group {self.group!r} is broken since {self._broken}",
                 hint="restart the job or form a new group",
             )
-        if os.getpid() != self._pid:
-            raise CommunicatorError(
-                f"{what}: this process is a fork of rank {self.engine.rank}, and MPI does not survive a fork",
-                hint="use the communicator in the process that created it, or start workers by spawn",
-            )
+        return CommunicatorError(
+            f"{what}: this process is a fork of rank {self.engine.rank}, and MPI does not survive a fork",
+            hint="use the communicator in the process that created it, or start workers by spawn",
+        )
 
     def close(self, timeout: float | None) -> None:
         """End in order with the other ranks. Safe to repeat."""
@@ -112,7 +125,7 @@ class Runner:
             return
         if self._broken is None:
             try:
-                self.collective("close", self.engine.farewell, timeout)
+                self.collective("close", timeout, self.engine.farewell)
             except RankLostError as error:
                 self.give_up(error)
                 if not error.details.get("left"):

@@ -39,6 +39,16 @@ def test_outputs_must_fit_as_they_lie():
         check_writable([1.0], "out")
 
 
+def test_subclasses_are_taken_and_masks_are_not_lost():
+    mine = np.array([1.0, 2.0]).view(type("Mine", (np.ndarray,), {}))
+    assert as_input(mine) is mine
+    assert check_writable(mine, "out") is mine
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    for check in (as_input, check_writable):
+        with pytest.raises(InputError, match=r"out is masked, and masks are not sent .*filled"):
+            check(masked, "out")
+
+
 def test_the_first_axis_counts_ranks():
     check_leading_axis(np.empty((4, 2)), 4, "all_to_all")
     for wrong in (np.empty(()), np.empty(3), np.empty((2, 4))):
@@ -51,7 +61,7 @@ def test_what_would_be_overwritten_is_copied():
     assert apart(array, np.empty(8), allowed=None) is array
     assert apart(array, array, allowed=array) is array
     view = array[:]
-    assert apart(array, view, allowed=view) is array  # the same bytes by another object
+    assert apart(array, view, allowed=view) is view  # the same bytes by another object: engines ask by ``is``
     assert apart(array, array, allowed=None) is not array
     assert apart(array[1:5], array[0:4], allowed=array[0:4]) is not array
     assert same_memory(array[2:4], array.reshape(4, 2)[1:2])

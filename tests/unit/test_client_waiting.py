@@ -65,7 +65,7 @@ def test_a_long_wait_naps_and_a_long_transfer_does_not(monkeypatch):
     def processor_seconds(*arrays):
         used = time.thread_time()
         with pytest.raises(OperationTimeoutError):
-            wait_for(After(10**9), no_failure, timeout=0.4, what="x", arrays=arrays)
+            wait_for(After(10**9), no_failure, timeout=0.4, what="x", arguments=arrays)
         return time.thread_time() - used
 
     naps, spins = processor_seconds(None), processor_seconds(Bytes())
@@ -108,27 +108,34 @@ def runner_of(*pending, timeout=1.0):
 def test_a_failed_operation_breaks_the_communicator_for_good():
     runner = runner_of(After(1, EngineError("cable")), After(1))
     with pytest.raises(EngineError, match="cable"):
-        runner.run("all_gather", runner.engine.start, None)
+        runner.run("all_gather", None, runner.engine.start)
     assert runner.engine.abandoned
     with pytest.raises(CommunicatorError, match="barrier: the communicator of group 'g' is broken since cable"):
-        runner.run("barrier", runner.engine.start, None)
+        runner.run("barrier", None, runner.engine.start)
     runner.close(None)
     with pytest.raises(CommunicatorError, match="is closed"):
-        runner.run("barrier", runner.engine.start, None)
+        runner.run("barrier", None, runner.engine.start)
+
+
+def test_what_ends_at_once_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("fabric_client.runner.wait_for", lambda *_, **__: pytest.fail("the first test ended it"))
+    given = []
+    runner_of().run("x", None, lambda *arguments: given.append(arguments) or After(1), "array", 3)
+    assert given == [("array", 3)]
 
 
 def test_a_wrong_argument_does_not_break_it():
     runner = runner_of(After(1, InputError("too short")), After(1))
     with pytest.raises(InputError):
-        runner.run("recv", runner.engine.start, None)
-    runner.run("barrier", runner.engine.start, None)
+        runner.run("recv", None, runner.engine.start)
+    runner.run("barrier", None, runner.engine.start)
 
 
 def test_an_operations_own_timeout_counts_and_none_is_the_communicators():
     with pytest.raises(OperationTimeoutError, match=r"within 0\.01 s"):
-        runner_of(After(10**9)).run("x", lambda: After(10**9), 0.01)
+        runner_of(After(10**9)).run("x", 0.01, lambda: After(10**9))
     with pytest.raises(OperationTimeoutError, match=r"within 0\.02 s"):
-        runner_of(timeout=0.02).run("x", lambda: After(10**9), None)
+        runner_of(timeout=0.02).run("x", None, lambda: After(10**9))
 
 
 def test_collectives_of_several_threads_run_one_at_a_time():
@@ -147,7 +154,7 @@ def test_collectives_of_several_threads_run_one_at_a_time():
             return True
 
     runner = runner_of()
-    threads = [threading.Thread(target=runner.collective, args=("x", Slow, None)) for _ in range(6)]
+    threads = [threading.Thread(target=runner.collective, args=("x", None, Slow)) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:

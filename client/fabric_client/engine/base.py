@@ -20,7 +20,8 @@ class Pending(Protocol):
 class Engine(Protocol):
     """Moves data between the ranks. Every method starts an operation and returns at once.
 
-    Arrays come checked: contiguous, of fitting shape and dtype, inputs and outputs apart unless said otherwise.
+    Arrays come checked: contiguous, of fitting shape and dtype, inputs and outputs apart unless said otherwise. Where
+    an input may be the output itself, it then comes as the same object.
     The communicator keeps them alive until the operation ended.
     """
 

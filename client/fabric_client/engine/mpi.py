@@ -135,7 +135,7 @@ class MpiEngine:
             return self._start(
                 self._comm.Iallreduce, MPI.IN_PLACE, _typed(wide), _OPS[op], after=self._narrow(wide, out, op)
             )
-        source = MPI.IN_PLACE if same_memory(array, out) else _typed(array)
+        source = MPI.IN_PLACE if array is out else _typed(array)
         return self._start(self._comm.Iallreduce, source, _typed(out), _OPS[op], after=self._averaged(out, op))
 
     def reduce(self, array: Array, out: Array | None, op: ReduceOp, root: int) -> Pending:
@@ -148,7 +148,7 @@ class MpiEngine:
             array, out = wide, None if out is None else wide
         elif out is not None:
             after = self._averaged(out, op)
-        source = MPI.IN_PLACE if out is not None and same_memory(array, out) else _typed(array)
+        source = MPI.IN_PLACE if array is out else _typed(array)
         target = None if out is None else _typed(out)
         return self._start(self._comm.Ireduce, source, target, _OPS[op], root, after=after)
 
@@ -174,7 +174,7 @@ class MpiEngine:
     def all_to_all(self, array: Array, out: Array) -> Pending:
         """See the protocol."""
         block = array.nbytes // self.size
-        source = MPI.IN_PLACE if same_memory(array, out) else _bytes(array, block)
+        source = MPI.IN_PLACE if array is out else _bytes(array, block)
         return self._start(self._comm.Ialltoall, source, _bytes(out, block))
 
     def broadcast(self, array: Array, root: int) -> Pending:
