@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 
 from fabricd import settings
 from fabricd.errors import ConfigError, FabricError, InputError
-from fabricd.locations import DEFAULT_PORT, read_secret_file, socket_path
+from fabricd.locations import DEFAULT_PORT, TOPOLOGY_FILES, read_secret_file, socket_path
 
 DEFAULT_FILE = Path("/etc/fabricd/fabricd.toml")
 PREFIX = "FABRICD_"
@@ -93,6 +93,10 @@ class Config:
     ib_fabric: Annotated[
         str, Rule(settings.choice("off", "on"), "on: `fabricd facts` walks over the InfiniBand fabrics")
     ] = "off"
+    topology_files: Annotated[
+        tuple[str, ...],
+        Rule(settings.file_patterns(), "where files may lie that say what a virtual machine hides of its PCIe", _FIXED),
+    ] = TOPOLOGY_FILES
     measure_max_age_seconds: Annotated[
         float, Rule(settings.seconds(0, 86400), "age up to which a measurement between nodes serves for a plan")
     ] = 300.0

@@ -14,6 +14,18 @@ from fabricd.errors import AccessError, InputError
 DEFAULT_PORT = 7470
 SYSTEM_DIRECTORY = Path("/run/fabricd")
 SOCKET_NAME = "fabricd.sock"
+#: Where topology files of virtual machines lie. Sources: NCCL 2.30, graph/topo.cc (NVIDIA's vGPU software); Azure's HPC
+#: images, azhpc-images, customizations/; the EFA installer and the AWS plugin for NCCL, aws-ofi-nccl, topology/.
+TOPOLOGY_FILES = (
+    "/run/nvidia-topologyd/virtualTopology.xml",
+    "/var/run/nvidia-topologyd/virtualTopology.xml",
+    "/opt/microsoft/*-topo.xml",
+    "/opt/microsoft/*/topo.xml",
+    "/opt/amazon/ofi-nccl/share/aws-ofi-nccl/xml/*.xml",
+    "/opt/amazon/efa/share/aws-ofi-nccl/xml/*.xml",
+    "/opt/aws-ofi-nccl/share/aws-ofi-nccl/xml/*.xml",
+    "/opt/aws-ofi-nccl/install/share/aws-ofi-nccl/xml/*.xml",
+)
 _SECRET_MAX_BYTES = 4096
 
 

@@ -30,6 +30,8 @@ _UUID = re.compile(
 )
 _GUID = re.compile(rf"(?<![\w:])(?:{_HEX4}:){{3}}{_HEX4}(?![\w:])")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}(?:(?:[0-9a-fA-F]{2}:){14})?[0-9a-fA-F]{2}(?![\w:])")
+#: In topology files, which write GUIDs and hashes of host names as numbers.
+_XML_ID = re.compile(r'(?<=guid="0x|hash="0x)[0-9a-fA-F]{1,16}(?=")')
 _MAC_IN_NAME = re.compile(r"(?<=^enx)[0-9a-f]{12}$")
 _ID = re.compile(r"(?<!\w)[0-9a-f]{32}(?!\w)")
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?:/\d{1,2})?(?![\w.])")
@@ -100,6 +102,7 @@ class _Redactor:
             (_GUID, self._colons(self._guid, 4)),
             (_MAC, self._colons(self._mac, 2)),
             (_MAC_IN_NAME, self._mac),
+            (_XML_ID, lambda found: self._hash("id", found)[:16]),
         )
         for pattern, change in rules:
             text = pattern.sub(lambda match, change=change: change(match.group()), text)  # type: ignore[misc] # the default binds

@@ -21,6 +21,8 @@ _PREFIX = re.compile(r"(?=.{3,128}$)/(?:[A-Za-z0-9._-]+/)+")
 #: Peers in a list at most, and how many may be without map nodes: beyond that, each asking each is the wrong shape.
 MAX_PEERS, MAX_EQUAL_PEERS = 16_384, 64
 _DNS = "dns://"
+_FILE_PATTERN = re.compile(r"(?=.{2,1024}$)(?:/[^/\0\n]+)+")
+_MAX_PATTERNS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,21 @@ def prefix() -> Kind:
         return value
 
     return Kind(check)
+
+
+def file_patterns() -> Kind:
+    """Return the kind of lists of absolute paths of files, with ``*``, ``?`` and ``[...]`` in them."""
+
+    def check(value: Any) -> tuple[str, ...]:
+        patterns = _list(value)
+        for item in patterns:
+            if not isinstance(item, str) or not _FILE_PATTERN.fullmatch(item) or ".." in item or "**" in item:
+                raise _expected(item, "an absolute path of a file, or a pattern such as /opt/*/topo.xml, without ..")
+        if len(patterns) > _MAX_PATTERNS:
+            raise InputError(f"{len(patterns)} paths, expected at most {_MAX_PATTERNS}")
+        return tuple(patterns)
+
+    return Kind(check, _split)
 
 
 def host_names() -> Kind:

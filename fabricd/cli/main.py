@@ -9,7 +9,7 @@ import typer
 from fabricd import __version__, config
 from fabricd.capture import Replay, read_capture, write_capture
 from fabricd.cli.table import print_snapshot
-from fabricd.config import Loaded
+from fabricd.config import Config, Loaded
 from fabricd.errors import FabricError, InputError
 from fabricd.model.codec import to_json
 from fabricd.model.observation import Outcome
@@ -98,7 +98,7 @@ def serve(
     from fabricd import daemon  # only this command pays for the web framework, and only when it can run
 
     launch = daemon.Launch(
-        source=_source(root, replay, loaded.config.node_id, loaded.config.name),
+        source=_source(root, replay, loaded.config),
         reload=load,
         live=root is None and replay is None,
         ready_file=ready_file,
@@ -158,19 +158,18 @@ def check_config(
     typer.echo(f"{loaded.file or 'no file, only defaults and environment'}: no fault")
 
 
-def _source(
-    root: Path | None, replay: Path | None, node_id: str | None = None, name: str | None = None
-) -> Runner | Replay:
+def _source(root: Path | None, replay: Path | None, settings: Config | None = None) -> Runner | Replay:
     """Return what looks at the machine: its probes, or a replay."""
+    settings = settings or Config()
+    node_id, name = settings.node_id, settings.name
     if replay is not None:
         if root is not None:
             raise InputError("--root and --replay exclude each other")
         return Replay(read_capture(replay), node_id=node_id, name=name)
-    if root is None:
-        return Runner(ProbeContext(), node_id=node_id, name=name)
-    if not root.is_dir():
+    if root is not None and not root.is_dir():
         raise InputError(f"no directory: {root}")
-    context = ProbeContext(roots=Roots.under(root.absolute()), this_host=False)
+    roots = Roots() if root is None else Roots.under(root.absolute())
+    context = ProbeContext(roots=roots, this_host=root is None, topology_files=settings.topology_files)
     return Runner(context, node_id=node_id, name=name)
 
 

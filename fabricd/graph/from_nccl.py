@@ -36,6 +36,7 @@ def graph_from_nccl(topology: NcclTopology) -> Graph:
     add_nvlinks(places, topology)
     add_interconnect(places, topology)
     builder.graph.conflicts.extend(builder.graph.faults())
+    builder.graph.notes.extend(topology.notes)
     return builder.graph
 
 

@@ -81,6 +81,7 @@ class Graph:
         self._vertices: dict[str, Vertex] = {}
         self._out: dict[str, list[Hop]] = {}
         self.conflicts: list[Conflict] = []
+        self.notes: list[str] = []  #: what to know of the machine or file that this is the graph of
 
     def __contains__(self, name: str) -> bool:
         return name in self._vertices

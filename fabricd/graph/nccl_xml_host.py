@@ -143,6 +143,12 @@ def net_elements(snapshot: Snapshot) -> Iterator[tuple[str, Element]]:
             yield card_address(interface.pci_address), _socket_net(index, interface)
 
 
+def kernel_address(busid: str) -> str:
+    """Return a PCI address as the kernel writes it; NVML writes domains with eight digits."""
+    busid = busid.lower()
+    return busid[4:] if busid.startswith("0000") and busid[8:9] == ":" else busid
+
+
 def card_address(address: str) -> str:
     """Return the address of a card from that of one of its functions: its ports are one card to NCCL."""
     return f"{address[:-1]}0" if address else ""

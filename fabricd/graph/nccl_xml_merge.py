@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 
 from fabricd.errors import InputError
 from fabricd.graph.nccl_xml import Element, render
-from fabricd.graph.nccl_xml_host import cpu_attributes, gpu_element, net_elements, pci_attributes
+from fabricd.graph.nccl_xml_host import cpu_attributes, gpu_element, kernel_address, net_elements, pci_attributes
 from fabricd.graph.nccl_xml_read import read
 from fabricd.graph.nccl_xml_types import NcclTopology
+from fabricd.graph.template import placement
 from fabricd.model.device import PciDevice
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 
 #: More switches in a row than any machine has; composable fabrics reach 10.
 _MAX_CHAIN = 48
+#: What NCCL writes of the link of a device that the file has and the host has not.
+_NO_LINK = {"link_speed": "", "link_width": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +44,14 @@ class Merged:
 def document_of(snapshot: Snapshot, *, ranks: Mapping[int, int] | None = None) -> Element:
     """Return the topology that NCCL would find on a host, as it would write it.
 
+    On a virtual machine that hides it, with the topology file that describes it as ``NCCL_TOPO_FILE``.
+
     Args:
         snapshot: the host's facts.
         ranks: rank by GPU index; by default the index itself.
     """
-    return merge_template(Element("system", {"version": "1"}), snapshot, ranks=ranks).root
+    template = placement(snapshot).template or Element("system", {"version": "1"})
+    return merge_template(template, snapshot, ranks=ranks).root
 
 
 def topology_of(snapshot: Snapshot) -> NcclTopology:
@@ -116,7 +122,7 @@ class _Merger:
             if branch.tag == "cpu":
                 self._cpus.setdefault(branch.attributes.get("numaid", ""), branch)
             elif branch.tag == "pci":
-                address = _kernel_form(branch.attributes.get("busid", ""))
+                address = kernel_address(branch.attributes.get("busid", ""))
                 self._pcis.setdefault(address, branch)
                 if not any(child.tag == "pci" for child in branch.children):
                     self._innermost.append(address)
@@ -138,8 +144,8 @@ class _Merger:
         for numaid, branch in self._cpus.items():
             self._fill_cpu(branch, numaid)
         for address, branch in self._pcis.items():
-            if address in self._devices:
-                branch.fill(self._facts(self._devices[address]))
+            known = self._devices.get(address)
+            branch.fill(self._facts(known) if known is not None else _NO_LINK)
         return Merged(
             root=_freeze(self._root),
             matched=tuple(dict.fromkeys(self._matched)),
@@ -203,12 +209,6 @@ class _Merger:
 
     def _find_net(self, name: str) -> _Branch | None:
         return next((one for one in _walk(self._root) if one.tag == "net" and one.attributes.get("name") == name), None)
-
-
-def _kernel_form(busid: str) -> str:
-    """Return a PCI address as the kernel writes it; NVML writes domains with eight digits."""
-    busid = busid.lower()
-    return busid[4:] if busid.startswith("0000") and busid[8:9] == ":" else busid
 
 
 def _walk(root: _Branch) -> list[_Branch]:

@@ -7,12 +7,14 @@ the device is linked to the machine as a whole.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fabricd.errors import InputError
 from fabricd.graph import nominal
 from fabricd.graph.graph import MAX_NUMA_NODES, Conflict, Graph, LinkKind, Vertex, VertexKind
 from fabricd.graph.snapshot_nvlink import add_gpu_links
 from fabricd.graph.snapshot_pci import add_pci, attach
+from fabricd.graph.template import placement
 from fabricd.model.device import Hca, InterfaceKind, NetInterface
 from fabricd.model.observation import Evidence
 from fabricd.model.snapshot import Snapshot
@@ -38,6 +40,8 @@ VIRTUAL_KINDS = frozenset(
 def graph_of(snapshot: Snapshot, *, node: str | None = None) -> Graph:
     """Return the graph of one node. ``Graph.conflicts`` holds where its sources do not agree.
 
+    Devices of a virtual machine that hides how they hang together are where its topology file says.
+
     Args:
         snapshot: the node's facts.
         node: prefix of the vertices' names; by default the node's display name. ``""`` for none.
@@ -48,6 +52,10 @@ def graph_of(snapshot: Snapshot, *, node: str | None = None) -> Graph:
     node = snapshot.node.name if node is None else node
     prefix = f"{node}/" if node else ""
     graph = Graph()
+    placed = placement(snapshot)
+    snapshot = placed.snapshot
+    graph.notes.extend(placed.notes)
+    graph.conflicts.extend(replace(one, where=prefix + one.where) for one in placed.conflicts)
     _add_numa(graph, snapshot, prefix)
     vertex_of = add_pci(graph, snapshot, prefix)
     _add_loose_gpus(graph, snapshot, prefix)

@@ -163,6 +163,9 @@ class _Tree:
         if is_gpu and link == PcieLink():
             link = self._gpus[device.address].pcie
         bandwidth, text = pcie_figure(link, port.link if port else PcieLink(), sleeps=is_gpu)
+        evidence = Evidence.ASSUMED if bandwidth is None else link.evidence
+        if bandwidth and evidence is Evidence.ASSUMED:
+            text += ", as the topology file says"
         self._check_link(device, port)
         if port and port.acs_redirects:
             text += ", ACS sends what is for its neighbours up to the root"
@@ -172,7 +175,7 @@ class _Tree:
             LinkKind.PCIE,
             bandwidth=bandwidth,
             latency=nominal.PCIE_LATENCY,
-            evidence=Evidence.ASSUMED if bandwidth is None else Evidence.REPORTED,
+            evidence=evidence,
             detail=text,
         )
 

@@ -25,6 +25,7 @@ class PcieLink:
     width: int | None = None
     max_speed_gts: float | None = None
     max_width: int | None = None
+    evidence: Evidence = Evidence.REPORTED  #: assumed: as a topology file says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

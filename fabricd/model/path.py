@@ -103,3 +103,4 @@ class PathAnswer:
     paths: tuple[Path, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     capacity: Capacity | None = None  #: only when asked for
+    notes: tuple[str, ...] = ()  #: what to know of the machines or files that the paths are of

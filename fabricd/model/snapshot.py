@@ -6,6 +6,7 @@ from fabricd.model.device import Gpu, GpuDriver, Hca, LldpNeighbor, NetInterface
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.infiniband import IbFabric
 from fabricd.model.observation import ProbeReport
+from fabricd.model.topology_file import TopologyFile
 
 #: History: 1 (2026-11-30) the first.
 SCHEMA = 1
@@ -34,3 +35,4 @@ class Snapshot:
     hcas: tuple[Hca, ...] = ()
     lldp: tuple[LldpNeighbor, ...] = ()
     ib_fabrics: tuple[IbFabric, ...] = ()
+    topology_file: TopologyFile | None = None

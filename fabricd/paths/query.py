@@ -54,14 +54,16 @@ def find_paths(
     ends = Ends(nodes, local)
     start, goal = ends.find(src), ends.find(dst)
     rejected = [Rejected(name=end.vertex.name, reason=end.refused) for end in (start, goal) if end.refused]
+    notes = _notes(start, goal)
     if rejected:
-        return PathAnswer(src=start.vertex.name, dst=goal.vertex.name, rejected=tuple(dict.fromkeys(rejected)))
+        refused = tuple(dict.fromkeys(rejected))
+        return PathAnswer(src=start.vertex.name, dst=goal.vertex.name, rejected=refused, notes=notes)
     if start.node_id == goal.node_id:
         answer = paths_in(
             start.graph, start.vertex.name, goal.vertex.name, candidates=candidates, with_capacity=with_capacity
         )
         better = better_classes_within(start, goal, answer.paths) if explain else ()
-        return replace(answer, rejected=tuple(better))
+        return replace(answer, rejected=tuple(better), notes=notes)
     both = {end.node_id: nodes[end.node_id] for end in (start, goal)}
     networks = find_networks(both, measurements)
     networks = replace(networks, networks=(*networks.networks, *routed_networks(networks.networks, both)))
@@ -75,7 +77,15 @@ def find_paths(
         paths=explained(paths[:candidates]),
         rejected=tuple(rejected),
         capacity=_capacity_across(start, goal, paths) if with_capacity and paths else None,
+        notes=notes,
     )
+
+
+def _notes(start: End, goal: End) -> tuple[str, ...]:
+    """Return the notes on the machines of both ends."""
+    if start.node_id == goal.node_id:
+        return tuple(start.graph.notes)
+    return tuple(f"{end.node}: {note}" for end in (start, goal) for note in end.graph.notes)
 
 
 def _capacity_across(start: End, goal: End, paths: Sequence[Path]) -> Capacity:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from fabricd.locations import TOPOLOGY_FILES
 from fabricd.model.observation import Outcome
 
 
@@ -42,11 +43,13 @@ class ProbeContext:
             this machine's libraries, only files and ``answers``.
         answers: folder with recorded answers of sources that are no files, for a replay; see
             ``fabricd.probe.answers`` and the probes' ``RECORDED``.
+        topology_files: absolute paths, with ``*``, where files may lie that say how the devices hang together.
     """
 
     roots: Roots = Roots()
     this_host: bool = True
     answers: Path | None = None
+    topology_files: tuple[str, ...] = TOPOLOGY_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from fabricd.probe.numa import NumaProbe
 from fabricd.probe.nvml import NvmlProbe
 from fabricd.probe.pci import PciProbe
 from fabricd.probe.rdma_sysfs import RdmaProbe
+from fabricd.probe.topology_file import TopologyFileProbe
 from fabricd.probe.verbs import VerbsProbe
 
 PROBES: tuple[Probe, ...] = (
@@ -21,4 +22,5 @@ PROBES: tuple[Probe, ...] = (
     VerbsProbe(),
     LldpProbe(),
     IbFabricProbe(),
+    TopologyFileProbe(),
 )

@@ -27,6 +27,7 @@ from fabricd.model.device import (
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.observation import Outcome, ProbeReport
 from fabricd.model.snapshot import Snapshot
+from fabricd.model.topology_file import TopologyFile
 from fabricd.redact import redact
 
 GUID = "b8ce:f603:00aa:bbcc"
@@ -141,6 +142,15 @@ def test_one_thing_is_replaced_alike_everywhere():
     assert {route.interface for route in after.routes} == {port.gids[1].interface} == {nic.name}
     assert port.gids[0].gid == f"fe80:0000:0000:0000:{after.hcas[0].node_guid}"
     assert ipaddress.IPv6Address(port.gids[1].gid).ipv4_mapped == ipaddress.ip_address(address)
+
+
+def test_a_topology_file_keeps_its_structure_and_loses_its_ids():
+    text = '<cpu host_hash="0x9a70500003ae6d94"><pci busid="0101:00:00.0"/><net guid="0x48191e0003ae6d94"/></cpu>'
+    snapshot = replace(machine(), topology_file=TopologyFile(path="/opt/topo.xml", text=text))
+    told = redact(snapshot).topology_file
+    assert told is not None
+    assert "3ae6d94" not in told.text
+    assert '<pci busid="0101:00:00.0"/>' in told.text
 
 
 def test_subnets_and_routes_still_fit():

@@ -9,9 +9,9 @@ import pytest
 from fabric_client.cli.main import run
 from fabric_client.cli.show import clean
 from fabricd.model.codec import from_json, to_json
-from fabricd.model.device import InterfaceKind
+from fabricd.model.device import Gpu, InterfaceKind
 from fabricd.model.path import PathAnswer
-from tests.support.nodes import hgx, nic, node, pci
+from tests.support.nodes import hca, hgx, ib_port, nic, node, pci
 
 XML = """<system version="1">
   <cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
@@ -217,3 +217,67 @@ def test_capacity_of_a_pair(fabricctl, xml):
     assert json.loads(out)["capacity"]["bandwidth_bytes_per_second"] == 56507692304
     for arguments in (("gpu0",), ("gpu0", "gpu1", "--view", "nccl")):
         assert fabricctl("paths", *arguments, "--capacity", "--from", xml)[0] == 2
+
+
+FLAT_XML = """<system version="1"><cpu numaid="0"><pci busid="ffff:ff:01.0" class="0x060400">
+  <pci busid="0001:00:00.0" link_speed="32.0 GT/s PCIe" link_width="16"/><pci busid="0002:00:00.0"/>
+</pci></cpu></system>
+"""
+
+
+def flat_machine():
+    """A GPU and an adapter that share a switch which the hypervisor does not show."""
+    devices = (
+        pci("0001:00:00.0", root="pci0001:00", class_code=0x030200),
+        pci("0002:00:00.0", root="pci0002:00", class_code=0x020700),
+    )
+    gpu = Gpu(index=0, pci_address="0001:00:00.0", compute_capability=(9, 0))
+    card = hca("mlx5_0", ib_port(), pci_address="0002:00:00.0", peer_memory=True)
+    shown = node("vm", pci=devices, gpus=(gpu,), hcas=(card,))
+    return replace(shown, node=replace(shown.node, virtualization="kvm"))
+
+
+def test_a_flattened_machine_is_said_and_repaired_from_a_given_file(fabricctl, saved, tmp_path):
+    file = tmp_path / "topo.xml"
+    file.write_text(FLAT_XML)
+    flat = saved(flat_machine())
+    for command in (
+        ("topo",),
+        ("paths",),
+        ("paths", "gpu0", "mlx5_0"),
+        ("paths", "--explain"),
+        ("paths", "--view=nccl"),
+    ):
+        status, out, error = fabricctl(*command, "--from", flat)
+        assert (status, error) == (0, "")
+        assert "hides how its devices hang together: GPUs 1, adapters 1, none below a switch" in out
+        assert "PIX" not in out.partition("\nLegend")[0]
+        _, out, _ = fabricctl(*command, "--from", flat, "--topology", file)
+        assert f"{file} says where 2 of its devices are" in out
+        assert "PIX" in out.partition("\nLegend")[0]
+    _, out, _ = fabricctl("paths", "gpu0", "mlx5_0", "--json", "--from", flat, "--topology", file)
+    told = json.loads(out)
+    assert told["notes"][1] == f"{file} says where 2 of its devices are"
+    assert told["paths"][0]["type"] == "PIX"
+
+
+def test_a_given_file_that_does_not_fit(fabricctl, saved, xml, tmp_path):
+    status, out, _ = fabricctl("topo", "--from", saved(flat_machine()), "--topology", xml)
+    assert status == 0
+    assert f"{xml} names none of its devices, so it changes nothing; it names 0000:11:00.0" in out
+    broken = tmp_path / "broken.xml"
+    broken.write_text(FLAT_XML[:60])
+    status, _, error = fabricctl("topo", "--from", saved(flat_machine()), "--topology", broken)
+    assert status == 2
+    assert "line 1" in error
+    assert fabricctl("topo", "--from", xml, "--topology", xml)[0] == 2
+    assert fabricctl("paths", "--from", saved(flat_machine()), "--topology", tmp_path / "none")[0] == 2
+
+
+def test_paths_as_json_have_the_keys_that_programs_rely_on(fabricctl, xml):
+    keys = {"src", "dst", "type", "transport", "latency_seconds", "hops", "evidence", "gdr"}
+    for view in ("physical", "nccl"):
+        _, out, _ = fabricctl("paths", "--json", "--view", view, "--from", xml)
+        told = json.loads(out)
+        assert told["view"] == view
+        assert all(keys | {"bandwidth_bytes_per_second"} <= set(path) for path in told["paths"])

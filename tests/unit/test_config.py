@@ -231,6 +231,15 @@ def test_tables_of_the_file_are_settings_of_that_beginning(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "item", ["", "topo.xml", "/", "/opt/", "/opt//a", "/opt/../etc/a", "/opt/**/a", "/a\0", "/" + "x" * 1024, 5]
+)
+def test_places_of_topology_files(item):
+    assert read(topology_files=["/opt/*/topo.xml"]).config.topology_files == ("/opt/*/topo.xml",)
+    assert "not an absolute path of a file" in faults(topology_files=[item])[0]
+    assert "expected at most 64" in faults(topology_files=["/a"] * 65)[0]
+
+
 @pytest.mark.parametrize("prefix", ["", "/", "x/", "/x", "//", "/a//b/", "/a b/", "/" + "x" * 127 + "/", 5])
 def test_a_prefix_begins_and_ends_with_a_slash(prefix):
     assert "etcd_prefix" in faults(etcd_prefix=prefix)[0]

@@ -10,11 +10,13 @@ import typer
 from fabric_client.cli.paths_show import show_explained, show_table
 from fabric_client.cli.show import print_json
 from fabric_client.cli.source import FromOption, JsonOption, Source, load
+from fabric_client.cli.topology_option import TopologyOption, with_topology
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.from_nccl import graph_from_nccl
 from fabricd.graph.graph import Graph
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.nccl_xml_types import NcclTopology
+from fabricd.graph.template import placement
 from fabricd.model.path import PathAnswer, PathType, Rejected
 from fabricd.paths.ends import Ends, ends_of
 from fabricd.paths.explain_nccl import given_away
@@ -52,6 +54,7 @@ def paths(
     dst: DstArgument = "",
     *,
     origin: FromOption = None,
+    topology: TopologyOption = None,
     view: ViewOption = View.PHYSICAL,
     explain: ExplainOption = False,
     as_json: JsonOption = False,
@@ -65,7 +68,7 @@ def paths(
         raise InputError("--nccl-env bears on NCCL's view only", hint="add --view nccl")
     if capacity and (view is View.NCCL or not dst):
         raise InputError("--capacity is of a pair, by what the hardware can do", hint="name SRC and DST")
-    source = load(origin)
+    source = with_topology(load(origin), topology)
     wanted = _Wanted(src, dst, explain, candidates, capacity)
     if view is View.NCCL:
         answer = _nccl(source, src, dst, variables)
@@ -105,15 +108,17 @@ def _variables(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _nccl(source: Source, src: str, dst: str, variables: Mapping[str, str]) -> PathAnswer:
-    topology = source.topology or topology_of(source.node())
-    nccl = NcclView(topology, variables)
+    topology = source.topology
+    notes = topology.notes if topology else placement(source.node()).notes
+    nccl = NcclView(topology or topology_of(source.node()), variables)
     if src and dst:
-        return PathAnswer(src=src, dst=dst, view=View.NCCL, paths=(nccl.path(nccl.find(src), nccl.find(dst)),))
-    found = nccl.paths()
-    if src:
+        found = [nccl.path(nccl.find(src), nccl.find(dst))]
+    elif src:
         start = nccl.find(src)
         found = [nccl.path(start, other) for other in map(nccl.find, nccl.names()) if other is not start]
-    return PathAnswer(src=src, dst=dst, view=View.NCCL, paths=tuple(found))
+    else:
+        found = nccl.paths()
+    return PathAnswer(src=src, dst=dst, view=View.NCCL, paths=tuple(found), notes=notes)
 
 
 def _of_file(topology: NcclTopology, wanted: _Wanted) -> PathAnswer:
@@ -122,6 +127,7 @@ def _of_file(topology: NcclTopology, wanted: _Wanted) -> PathAnswer:
     if wanted.dst:
         dst = _find(graph, wanted.dst)
         answer = paths_in(graph, src, dst, candidates=wanted.candidates, with_capacity=wanted.capacity)
+        answer = replace(answer, notes=tuple(graph.notes))
     else:
         answer = _all(graph, ends_of(graph), src)
     return _against_nccl(answer, topology) if wanted.explain else answer
@@ -168,7 +174,7 @@ def _all(graph: Graph, ends: Sequence[str], start: str) -> PathAnswer:
     place = {end: number for number, end in enumerate(wanted)}
     found = paths_from(graph, start, wanted) if start else all_paths(graph, wanted)
     in_order = sorted(found, key=lambda path: (place[path.src], place[path.dst]))
-    return PathAnswer(src=start, dst="", paths=tuple(in_order))
+    return PathAnswer(src=start, dst="", paths=tuple(in_order), notes=tuple(graph.notes))
 
 
 def _find(graph: Graph, name: str) -> str:

@@ -22,6 +22,7 @@ def show_table(answer: PathAnswer, *, pair: bool) -> None:
     _show_capacity(out, answer)
     for one in answer.rejected if pair else ():
         out.print(text(f"no candidate: {one.name}: {one.reason}", "dim"))
+    _show_notes(out, answer)
 
 
 def _one_way(paths: Sequence[Path]) -> list[Path]:
@@ -61,6 +62,12 @@ def show_explained(answer: PathAnswer) -> None:
         out.print(text(f"no candidate: {one.name}: {one.reason}"))
     if not answer.paths:
         out.print(text(f"no path from {clean(answer.src)} to {clean(answer.dst)}", "yellow"))
+    _show_notes(out, answer)
+
+
+def _show_notes(out: Console, answer: PathAnswer) -> None:
+    for note in answer.notes:
+        out.print(text(note, "yellow"))
 
 
 def _show_capacity(out: Console, answer: PathAnswer) -> None:

@@ -63,7 +63,7 @@ def load(origin: str | None) -> Source:
     if origin is None or origin.startswith(("http://", "https://", "unix:")):
         connection = Connection(find_daemon(origin), token=find_token())
         return _from_cluster(connection.get("/v1/cluster", ClusterStatus), str(connection.address), connection)
-    data = _read(origin)
+    data = read_input(origin)
     name = "standard input" if origin == "-" else origin
     if data.lstrip()[:1] == b"<":
         return Source(name=name, topology=read(data, source=name))
@@ -78,7 +78,12 @@ def _from_cluster(cluster: ClusterStatus, name: str, connection: Connection | No
     return Source(name=name, nodes=known, connection=connection)
 
 
-def _read(origin: str) -> bytes:
+def read_input(origin: str) -> bytes:
+    """Return the content of a file, or of standard input for ``-``.
+
+    Raises:
+        InputError: it cannot be read, is empty or too large.
+    """
     try:
         if origin == "-":
             data = sys.stdin.buffer.read(_MAX_BYTES + 1)
@@ -86,7 +91,7 @@ def _read(origin: str) -> bytes:
             with Path(origin).open("rb") as file:
                 data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(f"cannot read {origin}: {error.strerror}", hint="--from takes a URL or a file") from error
+        raise InputError(f"cannot read {origin}: {error.strerror}", hint="a URL or a file is expected") from error
     if len(data) > _MAX_BYTES:
         raise InputError(f"{origin} is larger than {_MAX_BYTES} bytes", hint="is it a snapshot or a topology file?")
     if not data.strip():

@@ -9,11 +9,13 @@ import typer
 from fabric_client.cli.show import clean, console, print_json, print_page, table, text
 from fabric_client.cli.source import FromOption, JsonOption, load
 from fabric_client.cli.topo_tree import tree_of
+from fabric_client.cli.topology_option import TopologyOption, with_topology
 from fabricd.errors import InputError
 from fabricd.graph.from_nccl import graph_from_nccl
 from fabricd.graph.graph import Graph, VertexKind
 from fabricd.graph.networks import NetworkMap, find_networks
 from fabricd.graph.snapshot import graph_of
+from fabricd.graph.template import placement
 from fabricd.model.codec import to_builtins
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
@@ -32,10 +34,15 @@ def register(app: typer.Typer) -> None:
 
 
 def topo(
-    *, origin: FromOption = None, node: NodeOption = "", as_tree: TreeOption = False, as_json: JsonOption = False
+    *,
+    origin: FromOption = None,
+    node: NodeOption = "",
+    topology: TopologyOption = None,
+    as_tree: TreeOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a node: the matrix of its GPUs and NICs, or the tree of NUMA nodes, PCI devices and ports."""
-    source = load(origin)
+    source = with_topology(load(origin), topology)
     if source.topology is None:
         view = _of_snapshot(source.node(node))
     elif node:
@@ -73,12 +80,15 @@ class _View:
             "networks": to_builtins(self.networks.networks),
             "no_network": to_builtins(self.networks.rejected),
             "conflicts": to_builtins(self.graph.conflicts),
+            "notes": self.graph.notes,
         }
 
     def show(self, *, as_tree: bool) -> None:
         out = console()
         for line in self._heading():
             out.print(text(line))
+        for note in self.graph.notes:
+            out.print(text(note, "yellow"))
         has_gpus = bool(self.affinity.gpus)
         if has_gpus:
             print_page("\n" + format_matrix(self.matrix))
@@ -122,4 +132,5 @@ def _of_snapshot(snapshot: Snapshot) -> _View:
     if not ports:
         ports = [vertex.name for vertex in graph.of_kind(VertexKind.NIC) if vertex.name in used and not vertex.virtual]
     found = affinity(graph, ports)
-    return _View(clean(snapshot.node.name), graph, topology_matrix(snapshot), found, snapshot, networks)
+    matrix = topology_matrix(placement(snapshot).snapshot)
+    return _View(clean(snapshot.node.name), graph, matrix, found, snapshot, networks)
