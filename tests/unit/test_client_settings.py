@@ -8,6 +8,7 @@ from fabric_client.engine.settings import (
     check_devices,
     check_transports,
     choose_settings,
+    may_use_rdma,
     scrub_process_manager,
     variables_set,
 )
@@ -109,3 +110,14 @@ def test_variables_are_put_back(monkeypatch):
         assert (os.environ["UCX_TLS"], os.environ["UCX_NET_DEVICES"]) == ("plan", "eth0")
     assert os.environ["UCX_TLS"] == "mine"
     assert "UCX_NET_DEVICES" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("tls", "may"),
+    [("self,rc,ud", True), ("self,sm,rc_v", True), ("\\dc_x,self", True), ("self,sm,tcp", False), ("all", True),
+     ("^tcp", True), (None, True)],
+)  # fmt: skip
+def test_whether_rdma_may_be_used(tls, may):
+    variables = {} if tls is None else {"UCX_TLS": tls}
+    assert may_use_rdma(variables, VIEW) is may
+    assert not may_use_rdma(variables, PLAIN)

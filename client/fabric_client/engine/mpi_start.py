@@ -10,7 +10,7 @@ from fabric_client.engine import mpi_library
 from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi import MpiEngine, MpiPending
 from fabric_client.engine.mpi_library import MPI
-from fabric_client.engine.settings import choose_settings, scrub_process_manager, variables_set
+from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
 from fabric_client.pmi import PmiServer, PmiSession
 from fabric_client.progress import wait_for
 from fabricd.errors import CommunicatorError, EngineError, FabricError
@@ -124,7 +124,11 @@ class PlannedStart:
         lines = [f"{mpi_library.library_version()} over UCX, started by this client", *notes]
         if stale:
             lines.append("removed variables of an outer process manager: " + " ".join(sorted(stale)))
-        return MpiEngine(comm, control, owns_mpi=True, before_finalize=self._before_finalize, lines=tuple(lines))
+        # Over RDMA, MPI must not be ended before the process is: MPI_Finalize passes its last fence, flushes each
+        # connection and destroys its end of it. The other end answers a flush, so a rank that comes out of the fence a
+        # millisecond late waits for one that is gone, for ever (MPICH 5.0.2 over RoCE). The kernel ends them as well.
+        ends = not may_use_rdma({**environ, **chosen}, self._view)
+        return MpiEngine(comm, control, owns_mpi=ends, before_finalize=self._before_finalize, lines=tuple(lines))
 
     def _answer_finalize(self, pid: int) -> None:
         if os.getpid() == pid:  # a forked child has its own socket, see replace_after_fork

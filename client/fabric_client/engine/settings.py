@@ -34,8 +34,9 @@ _MANAGER_PREFIXES = ("PMI_", "PMIX_", "HYDI_")
 _MANAGER_NAMES = frozenset({"MPIR_CVAR_PMI_VERSION", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"})
 
 #: UCX's names of transports that need an RDMA device. Source: UCX 1.20, ucp_context.c and the uct/ib components.
-_RDMA_TRANSPORTS = frozenset({"ib", "rc", "rc_v", "rc_x", "rc_mlx5", "rc_verbs", "ud", "ud_v", "ud_x", "ud_mlx5"})
-_RDMA_TRANSPORTS_TOO = frozenset({"ud_verbs", "dc", "dc_x", "dc_mlx5", "srd", "gga", "gga_mlx5"})
+_RDMA_TRANSPORTS = frozenset({"ib", "rc", "rc_v", "rc_x", "rc_mlx5", "rc_verbs", "ud", "ud_v", "ud_x", "ud_mlx5"}) | {
+    "ud_verbs", "dc", "dc_x", "dc_mlx5", "srd", "gga", "gga_mlx5"
+}  # fmt: skip
 _HOST_TRANSPORTS = frozenset({"all", "self", "sm", "shm", "mm", "posix", "sysv", "xpmem", "cma", "knem", "tcp"})
 _GPU_TRANSPORTS = frozenset({"cuda", "cuda_copy", "cuda_ipc", "gdr_copy", "rocm", "rocm_copy", "rocm_ipc", "ze"})
 
@@ -111,19 +112,25 @@ def check_transports(value: str, view: LocalView) -> None:
         EngineError: names the transports; MPI_Init would end the whole process instead.
     """
     names = [name.lstrip("\\") for name in value.removeprefix("^").split(",") if name]
-    rdma = _RDMA_TRANSPORTS | _RDMA_TRANSPORTS_TOO
-    unknown = [name for name in names if name not in rdma | _HOST_TRANSPORTS | _GPU_TRANSPORTS]
+    unknown = [name for name in names if name not in _RDMA_TRANSPORTS | _HOST_TRANSPORTS | _GPU_TRANSPORTS]
     if unknown:
-        known = sorted(rdma | _HOST_TRANSPORTS | _GPU_TRANSPORTS)
+        known = sorted(_RDMA_TRANSPORTS | _HOST_TRANSPORTS | _GPU_TRANSPORTS)
         raise EngineError(
             f"UCX_TLS={value}: no transport called {', '.join(unknown)}", hint="known: " + ", ".join(known)
         )
-    absent = [name for name in names if name in rdma]
+    absent = [name for name in names if name in _RDMA_TRANSPORTS]
     if absent and not value.startswith("^") and not any(hca.usable for hca in view.hcas):
         raise EngineError(
             f"UCX_TLS={value} needs an RDMA device, and this process can open none",
             hint="in a container, pass /dev/infiniband and raise the memlock limit",
         )
+
+
+def may_use_rdma(variables: Mapping[str, str], view: LocalView) -> bool:
+    """Tell whether UCX, with these variables in its environment, may take RDMA."""
+    value = variables.get("UCX_TLS", "all")
+    named = value.startswith("^") or not {"all", *_RDMA_TRANSPORTS}.isdisjoint(value.replace("\\", "").split(","))
+    return named and any(hca.usable for hca in view.hcas)
 
 
 def is_of_process_manager(name: str) -> bool:
