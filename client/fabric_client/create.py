@@ -4,8 +4,8 @@ import atexit
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from fabric_client.communicator import Communicator
 from fabric_client.connection import Connection
 from fabric_client.engine.base import Engine
 from fabric_client.environment import Identity, identify, pmi_is_alive
@@ -20,6 +20,9 @@ from fabricd.locations import find_socket
 from fabricd.model.snapshot import Snapshot
 from fabricd.model.wire import JoinAnswer
 
+if TYPE_CHECKING:  # it needs NumPy, and whoever lacks that shall read what to install
+    from fabric_client.communicator import Communicator
+
 _LOCAL_QUESTION_SECONDS = 2.0
 
 
@@ -32,7 +35,7 @@ def create_communicator(
     timeout: float = 60.0,
     operation_timeout: float | None = 1800.0,
     secret: str | None = None,
-) -> Communicator:
+) -> "Communicator":
     """Join a group, let its daemon plan, and return a communicator on the planned path.
 
     Every rank of the job calls it once; it returns when all have come. What is not given is taken from the
@@ -102,7 +105,7 @@ def _start(
     identity: Identity,
     timeout: float,
     operation_timeout: float | None,
-) -> Communicator:
+) -> "Communicator":
     """Start MPI in a complete group."""
     from fabric_client.engine.mpi_start import PlannedStart
 
@@ -128,7 +131,9 @@ def _start(
 
 def _communicator(
     engine: Engine, membership: Membership | None, identity: Identity, timeout: float | None, *, ranks_on_host: int
-) -> Communicator:
+) -> "Communicator":
+    from fabric_client.communicator import Communicator
+
     runner = Runner(engine, membership, identity.group, timeout=timeout, ranks_on_host=ranks_on_host)
     atexit.register(runner.end_of_process)
     return Communicator(runner, identity)
@@ -158,7 +163,7 @@ def _launcher_serves(identity: Identity, url: str | None, environ: Mapping[str, 
     return running is None and claimed == (str(identity.rank), str(identity.size)) and pmi_is_alive(environ)
 
 
-def _on_launcher(identity: Identity, timeout: float, operation_timeout: float | None) -> Communicator:
+def _on_launcher(identity: Identity, timeout: float, operation_timeout: float | None) -> "Communicator":
     from fabric_client.engine.mpi_start import on_running_mpi
 
     engine, ranks_on_host = on_running_mpi(timeout=timeout)
