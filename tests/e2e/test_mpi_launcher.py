@@ -143,6 +143,39 @@ def test_output_is_prefixed_on_request(run):
         assert mine.count("x") == 200_000
 
 
+@pytest.mark.parametrize("to", ["| head -1", ">/dev/full"])
+def test_output_that_nobody_takes_ends_the_job(url, to):
+    command = f"{FABRICCTL} run -n 2 --prefix -- sh -c 'while echo line; do :; done' {to}; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], env={**os.environ, "FABRICD_URL": url}, capture_output=True, text=True, timeout=20,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "141"
+    assert done.stderr.startswith("fabricctl: cannot write the ranks' output: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_standard_streams_are_no_obstacle(url):
+    command = f"{FABRICCTL} run -n 2 --prefix -- sh -c 'echo from a rank >&2' <&- >&-"
+    done = subprocess.run(
+        ["bash", "-c", command], env={**os.environ, "FABRICD_URL": url}, capture_output=True, text=True, timeout=20,
+        check=True,
+    )  # fmt: skip
+    assert sorted(done.stderr.splitlines()) == ["[0] from a rank", "[1] from a rank"]
+
+
+def test_no_place_for_temporary_files_is_an_error_of_one_line(url):
+    hook = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/nonexistent']"
+    program = f"{hook}; from fabric_client.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "run", "-n", "1", "--", "true"], env={**os.environ, "FABRICD_URL": url},
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("fabricctl: [Errno 2] No usable temporary directory")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_what_cannot_be_started_is_a_usage_error(url):
     env = {**os.environ, "FABRICD_URL": url}
     for arguments, said in [

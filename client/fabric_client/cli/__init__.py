@@ -3,11 +3,14 @@
 import sys
 from typing import NoReturn
 
+from fabricd.stdio import open_standard_streams
+
 INSTALL = "python3 -m pip install 'fabricd[cli]'"
 
 
 def main() -> NoReturn:
     """Run it. Exit status: 0 fine, 1 a negative answer, 2 usage or input error, 3 cannot reach what was asked."""
+    open_standard_streams()
     try:
         from fabric_client.cli.main import run
     except ModuleNotFoundError as error:

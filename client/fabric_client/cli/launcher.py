@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -158,7 +158,7 @@ class _Run:
 
     async def _follow(self, rank: int, process: asyncio.subprocess.Process) -> None:
         pumps = [
-            asyncio.ensure_future(_pump(stream, out, f"[{rank}] ".encode()))
+            asyncio.ensure_future(_pump(stream, out, f"[{rank}] ".encode(), self._output_lost))
             for stream, out in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer))
             if stream is not None
         ]
@@ -177,6 +177,17 @@ class _Run:
             _say(f"rank {rank} ended with {how}")
         if self._ending is None and any(process.returncode is None for process in self._processes):
             self._ending = asyncio.ensure_future(self._end_after(self._job.grace))
+
+    def _output_lost(self, out: BinaryIO, error: OSError) -> None:
+        """Nobody reads the output any more, or the disk is full: end the job, whose ranks would have met it, too."""
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, out.fileno())  # what the ranks still write, and what is buffered, goes there
+        os.close(nothing)
+        if self._status == 0:
+            self._status = 128 + signal.SIGPIPE
+            _say(f"cannot write the ranks' output: {error.strerror}")
+        if self._ending is None:
+            self._end_now()
 
     def _timed_out(self) -> None:
         _say(f"the job did not end within {self._job.timeout:g} s")
@@ -211,7 +222,9 @@ class _Run:
                 os.killpg(process.pid, number)
 
 
-async def _pump(stream: asyncio.StreamReader, out: BinaryIO, prefix: bytes) -> None:
+async def _pump(
+    stream: asyncio.StreamReader, out: BinaryIO, prefix: bytes, lost: Callable[[BinaryIO, OSError], None]
+) -> None:
     """Copy lines, each behind the prefix; a line that does not end is cut, so that memory stays bounded."""
     rest = b""
     while chunk := await stream.read(_CHUNK):
@@ -219,9 +232,18 @@ async def _pump(stream: asyncio.StreamReader, out: BinaryIO, prefix: bytes) -> N
         if len(rest) > _CHUNK:
             lines.append(rest)
             rest = b""
-        if lines:
-            out.write(b"".join(prefix + line + b"\n" for line in lines))
-            out.flush()
+        _write_lines(lines, out, prefix, lost)
     if rest:
-        out.write(prefix + rest + b"\n")
+        _write_lines([rest], out, prefix, lost)
+
+
+def _write_lines(
+    lines: Sequence[bytes], out: BinaryIO, prefix: bytes, lost: Callable[[BinaryIO, OSError], None]
+) -> None:
+    if not lines:
+        return
+    try:
+        out.write(b"".join(prefix + line + b"\n" for line in lines))
         out.flush()
+    except OSError as error:
+        lost(out, error)

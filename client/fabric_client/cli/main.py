@@ -31,6 +31,9 @@ def run() -> int:
         # Messages name what machines and files call their parts.
         sys.stderr.write(f"fabricctl: {clean(error, keep=chr(10))}\n")
         return error.exit_status
+    except OSError as error:  # of standard output or temporary files: a full disk, a terminal that went away
+        sys.stderr.write(f"fabricctl: {clean(error)}\n")
+        return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     return 0
