@@ -1,7 +1,6 @@
 """Output for people and for programs. Names come from machines and networks, so nothing of them is obeyed."""
 
 import sys
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fabricd.model.codec import to_json
+from fabricd.smallfile import escaped
 
-#: Categories of characters that change how a terminal behaves or hide what a text says: control, format (among them
-#: those that turn the direction of writing), surrogate, private use, not assigned, line and paragraph separators.
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _LONGEST = 400
 
 
@@ -27,12 +24,7 @@ def clean(text: object, *, keep: str = "") -> str:
     shown = str(text)
     if not keep and len(shown) > _LONGEST:
         shown = shown[:_LONGEST] + "..."
-    return "".join(
-        character
-        if character in keep or unicodedata.category(character) not in _UNSAFE
-        else character.encode("unicode_escape", "surrogatepass").decode()
-        for character in shown
-    )
+    return "".join(character if character in keep else escaped(character) for character in shown)
 
 
 def text(value: object, style: str = "") -> Text:
