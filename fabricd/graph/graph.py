@@ -12,6 +12,7 @@ from enum import StrEnum
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop
+from fabricd.units import format_bandwidth
 
 #: NUMA nodes of a host are joined all to all, so their number is bounded; the largest machines known have 64.
 MAX_NUMA_NODES = 128
@@ -188,8 +189,11 @@ class Graph:
         raise UnknownNameError(f"device on {node}" if node else "device", name, known)
 
     def faults(self) -> list[Conflict]:
-        """Return what breaks the graph's invariants: links are symmetric, and every device hangs on something."""
-        return [*self._asymmetric(), *self._dangling()]
+        """Return what breaks the graph's invariants.
+
+        Links are symmetric, every device hangs on something, and no port carries more than the link of its card.
+        """
+        return [*self._asymmetric(), *self._dangling(), *self._wider_than_their_cards()]
 
     def _asymmetric(self) -> Iterable[Conflict]:
         totals: dict[tuple[str, str, str], float | None] = {}
@@ -209,3 +213,13 @@ class Graph:
             for name, edges in self._out.items():
                 if not edges:
                     yield Conflict(where=name, problem="linked to nothing")
+
+    def _wider_than_their_cards(self) -> Iterable[Conflict]:
+        for port in self.of_kind(VertexKind.NIC, VertexKind.HCA_PORT):
+            for edge in self._out[port.name]:
+                links = [one for one in self._out[edge.dst] if one.link == LinkKind.PCIE]
+                own, card = edge.bandwidth_bytes_per_second, links[0].bandwidth_bytes_per_second if links else None
+                if edge.link == LinkKind.PORT and own is not None and card is not None and own > card:
+                    problem = f"{format_bandwidth(own)}, but the card's PCIe link carries {format_bandwidth(card)}"
+                    more = f" ({links[0].detail})" if links[0].detail else ""
+                    yield Conflict(where=port.name, problem=problem + more, taken="the link bounds its paths")

@@ -270,3 +270,16 @@ def test_the_work_is_bounded_whatever_a_snapshot_claims():
 
     many = tuple(nic(f"e{number}", f"10.{number // 250}.{number % 250}.1/24") for number in range(4000))
     assert len(find_networks(mapping(node(interfaces=many))).networks) == 4000
+
+
+def test_a_port_faster_than_its_cards_link_is_reported():
+    """And its paths carry what the link does."""
+    slow = PcieLink(speed_gts=8.0, width=4, max_speed_gts=32.0, max_width=16)
+    card = hca("mlx5_0", ib_port(rate=50 * 10**9), pci_address="0000:05:00.0")
+    graph = graph_of(node(pci=(pci("0000:05:00.0", link=slow),), hcas=(card,)))
+    (fault,) = graph.faults()
+    assert fault.where == "a/mlx5_0:1"
+    assert fault.problem.startswith(
+        "50 GB/s, but the card's PCIe link carries 3.94 GB/s (8 GT/s x4, both ends could do"
+    )
+    assert graph_of(hgx()).conflicts == []
