@@ -2,7 +2,7 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-etcd check bench clean
+.PHONY: help setup demo test test-etcd rdma check bench clean
 
 ARGS ?=
 BENCH ?= $(patsubst bench/%.py,%,$(sort $(wildcard bench/*.py)))
@@ -22,6 +22,9 @@ test: setup ## all tests
 
 test-etcd: setup ## etcd and daemons killed in turn, for a minute
 	@FABRICD_KILL_SECONDS=60 python -m pytest tests/e2e/test_etcd_daemons.py tests/e2e/test_etcd_membership.py $(ARGS)
+
+rdma: setup ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 80 s
+	@python -m tests.rdma $(ARGS)
 
 check: setup ## format, lint, types, import contracts
 	ruff format --check

@@ -1,0 +1,275 @@
+"""What runs inside the virtual machines: two hosts, joined by a wire, each with Soft-RoCE over it.
+
+``alpha`` does the checks; ``beta`` is the other end of its job. What a check proves is its docstring's first line.
+"""
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyverbs.device
+
+import fabric_client
+from demo.daemons import Daemon
+from fabric_client.connection import Connection
+from fabric_client.locate import find_daemon
+from fabricd.errors import UnavailableError
+from fabricd.model.cluster import ClusterStatus, NodeState
+from fabricd.model.device import Hca, HcaPort
+from fabricd.model.observation import Outcome
+from fabricd.model.snapshot import Snapshot
+from fabricd.probe.base import ProbeContext
+from fabricd.probe.rdma_sysfs import RdmaProbe
+from fabricd.probe.runner import take_snapshot
+from fabricd.probe.verbs import VerbsProbe
+from tests.rdma.machines import MARK, NAMES
+
+HOSTS = dict(zip(NAMES, ("10.9.0.1", "10.9.0.2"), strict=True))
+PORT = 7470
+GROUP = "roce"
+HOSTS_DEVICE = "rxe0"  #: RDMA over the wire
+#: A change must be in the map within this time, also on this processor that software emulates.
+NOTICED_SECONDS = 1.0
+_WAIT_SECONDS = 60.0
+# Source: infiniband/verbs.h: enum ibv_port_state, ibv_mtu, ibv_gid_type_sysfs; link layers IBV_LINK_LAYER_*.
+_STATES = {1: "down", 2: "init", 3: "armed", 4: "active"}
+_MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
+_LINK_LAYERS = {0: "unspecified", 1: "infiniband", 2: "ethernet"}
+_NO_GID = ":".join(["0000"] * 8)
+
+
+def run(*command: str) -> str:
+    """Run a program; fail with what it said when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WAIT_SECONDS)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
+    return done.stdout
+
+
+def say(text: str) -> None:
+    """Say a line, or several, to whoever started the machine."""
+    for line in text.splitlines():
+        print(f"{MARK} {line}", flush=True)
+
+
+def uptime() -> float:
+    """Return seconds since the kernel started."""
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def set_up(name: str) -> None:
+    """Give this host its end of the wire, and a pair of interfaces of its own; RDMA over both."""
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1")
+    for interface, address in (("eth0", HOSTS[name]), ("v0", "10.8.0.1")):
+        run("ip", "address", "add", f"{address}/24", "dev", interface)
+    for interface in ("eth0", "v0", "v1"):
+        run("ip", "link", "set", interface, "up")
+    for device, interface in (("rxe0", "eth0"), ("rxe1", "v0")):
+        run("rdma", "link", "add", device, "type", "rxe", "netdev", interface)
+
+
+def ports_of(snapshot: Snapshot) -> dict[str, HcaPort]:
+    """Return the first port of each RDMA device."""
+    return {hca.name: hca.ports[0] for hca in snapshot.hcas}
+
+
+def devices_ports_and_gids() -> None:
+    """Devices, ports and GIDs from sysfs are those that the verbs library tells."""
+    snapshot = take_snapshot(ProbeContext(), probes=[RdmaProbe(), VerbsProbe()])
+    assert {report.name: report.outcome for report in snapshot.probes} == {"rdma": Outcome.OK, "verbs": Outcome.OK}, (
+        snapshot.probes
+    )
+    by_name = {hca.name: hca for hca in snapshot.hcas}
+    assert sorted(by_name) == ["rxe0", "rxe1"]
+    assert sorted(by_name) == sorted(device.name.decode() for device in pyverbs.device.get_device_list())
+    for name, hca in by_name.items():
+        with pyverbs.device.Context(name=name) as context:
+            same_device(hca, context)
+    interfaces = {name: {gid.interface for gid in port.gids} for name, port in ports_of(snapshot).items()}
+    assert interfaces == {"rxe0": {"eth0"}, "rxe1": {"v0"}}, interfaces
+
+
+def same_device(hca: Hca, context: pyverbs.device.Context) -> None:
+    """Compare what the probes found with what the library tells of an open device."""
+    device = context.query_device()
+    assert hca.kind == "soft-roce"
+    guid = device.node_guid.to_bytes(8, sys.byteorder).hex()  # the library leaves it in the network's order
+    assert hca.node_guid.replace(":", "") == guid, (hca.node_guid, guid)
+    assert (hca.max_qp, len(hca.ports)) == (device.max_qp, device.phys_port_cnt)
+    assert hca.max_mr_bytes == min(device.max_mr_size, 2**63 - 1)
+    for port in hca.ports:
+        told = context.query_port(port.port)
+        assert port.state == _STATES[told.state]
+        assert port.link_layer == _LINK_LAYERS[told.link_layer]
+        assert port.active_mtu == _MTU_BYTES[told.active_mtu]
+        assert (port.lid, port.sm_lid) == (told.lid, told.sm_lid)
+        gids = {index: context.query_gid(port.port, index).gid for index in range(told.gid_tbl_len)}
+        assert {gid.index: gid.gid for gid in port.gids} == {at: gid for at, gid in gids.items() if gid != _NO_GID}
+        assert "roce-v2" in {gid.type for gid in port.gids}
+
+
+def counters() -> None:
+    """Counters from sysfs are those that the kernel tells by netlink."""
+    ports = ports_of(take_snapshot(ProbeContext(), probes=[RdmaProbe()]))
+    for device, port in ports.items():
+        told = json.loads(run("rdma", "-j", "statistic", "show", "link", f"{device}/{port.port}"))[0]
+        numbers = {name: value for name, value in told.items() if name not in ("ifname", "port")}
+        assert numbers, told
+        assert dict(port.hw_counters) == numbers
+
+
+def start_daemon(name: str, folder: Path) -> Daemon:
+    """Start this host's daemon, which has the other host's for a peer."""
+    other = next(address for host, address in HOSTS.items() if host != name)
+    os.environ["FABRICD_PROBE_INTERVAL_SECONDS"] = "5"
+    arguments = ["--host", "0.0.0.0", "--port", str(PORT), "--node-id", name, "--socket", str(folder / "sock")]
+    arguments += ["--token-file", os.environ["FABRICD_TOKEN_FILE"], "--peer", f"http://{other}:{PORT}"]
+    daemon = Daemon(name, folder, arguments)
+    end = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            daemon.wait_ready()
+            return daemon
+        except UnavailableError:  # its patience is for real processors
+            if daemon.process.poll() is not None or time.monotonic() > end:
+                raise
+
+
+class Map:
+    """What this host's daemon answers."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._connection = Connection(find_daemon(f"unix:{daemon.socket}"))
+
+    def node(self) -> Snapshot:
+        """Return this host's snapshot."""
+        return self._connection.get("/v1/node", Snapshot)
+
+    def wait_until(self, condition: Callable[[Snapshot], bool]) -> float:
+        """Wait by long polls until the condition holds; return when it did, monotonic."""
+        end = time.monotonic() + _WAIT_SECONDS
+        snapshot = self.node()
+        while not condition(snapshot):
+            assert time.monotonic() < end, f"did not come true: {snapshot}"
+            params = {"generation": str(snapshot.generation)}
+            snapshot = self._connection.get("/v1/node", Snapshot, params=params, wait=5.0)
+        return time.monotonic()
+
+    def wait_for_peers(self) -> None:
+        """Wait until the daemons of all hosts answer."""
+        end = time.monotonic() + _WAIT_SECONDS
+        while True:
+            nodes = self._connection.get("/v1/cluster", ClusterStatus).nodes
+            if sum(node.state == NodeState.OK for node in nodes) == len(HOSTS):
+                return
+            assert time.monotonic() < end, f"not all hosts answer: {[(node.url, node.reason) for node in nodes]}"
+            time.sleep(0.2)
+
+
+def link_down_and_up(nodes: Map) -> None:
+    """A link taken down is in the map within 1 s, the RDMA port on it too; and so when it is back."""
+    for change, state in (("down", "down"), ("up", "active")):
+
+        def noticed(snapshot: Snapshot, change: str = change, state: str = state) -> bool:
+            interface = next(one for one in snapshot.interfaces if one.name == "v0")
+            return interface.admin_up == (change == "up") and ports_of(snapshot)["rxe1"].state == state
+
+        assert not noticed(nodes.node())
+        begun = time.monotonic()
+        run("ip", "link", "set", "v0", change)
+        took = nodes.wait_until(noticed) - begun
+        assert took < NOTICED_SECONDS, f"{change}: seen after {took:.2f} s"
+        say(f"   {change}: interface and RDMA port in /v1/node after {took:.2f} s")
+
+
+def traffic_moves_a_counter(nodes: Map) -> None:
+    """Packets of a verbs program move the device's counters in the map."""
+    # Both ends are here, so 100 messages each way are 200 packets sent, and as many acknowledged.
+    before = dict(ports_of(nodes.node())["rxe1"].hw_counters)
+    with subprocess.Popen(["ibv_rc_pingpong", "-d", "rxe1", "-g", "1", "-n", "100"], stdout=subprocess.PIPE) as server:
+        time.sleep(1.0)
+        run("ibv_rc_pingpong", "-d", "rxe1", "-g", "1", "-n", "100", "10.8.0.1")
+        assert server.wait(_WAIT_SECONDS) == 0
+    nodes.wait_until(lambda node: dict(ports_of(node)["rxe1"].hw_counters)["sent_pkts"] >= before["sent_pkts"] + 200)
+
+
+def communicator(rank: int) -> str:
+    """Two ranks on two hosts get a plan that takes RoCE, their bytes go that way, and both come to an end."""
+    before = packets()
+    with fabric_client.create_communicator(
+        group=GROUP, rank=rank, world_size=len(HOSTS), url=f"http://{HOSTS[NAMES[0]]}:{PORT}", timeout=_WAIT_SECONDS
+    ) as comm:
+        told = comm.explain()
+        for count in (1, 1000, 250_000):
+            assert np.array_equal(comm.all_reduce(np.arange(count, dtype=np.float64)), 2.0 * np.arange(count))
+    moved = packets() - before
+    assert "chosen roce:10.9.0.0/24" in told, told
+    assert moved > 250_000 * 8 / 1024, f"{moved} packets by RDMA\n{told}"
+    return f"{told}\n{moved} packets sent by {HOSTS_DEVICE}" if rank == 0 else ""
+
+
+def packets() -> int:
+    """Return how many packets the device on the wire has sent."""
+    return int(Path(f"/sys/class/infiniband/{HOSTS_DEVICE}/ports/1/hw_counters/sent_pkts").read_text())
+
+
+def check(name: str, what: Callable[[], object]) -> bool:
+    """Run a check, and say what came of it."""
+    begun = time.monotonic()
+    try:
+        told = what()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this check's answer
+        say(f"FAILED {name}: {error}")
+        traceback.print_exc()
+        return False
+    say(f"ok {name} ({time.monotonic() - begun:.1f} s)")
+    if isinstance(told, str) and told:
+        say("\n".join(f"   {line}" for line in told.splitlines()))
+    return True
+
+
+def main() -> bool:
+    """Do this host's part; return whether all of it was good."""
+    words = dict(re.findall(r"(\w+)=(\S+)", Path("/proc/cmdline").read_text()))
+    name = words["name"]
+    logging.disable(logging.INFO)  # pyverbs sets up logging for everybody who imports it
+    say(f"python runs, {uptime():.0f} s after the kernel")
+    folder = Path("/run/fabricd")
+    folder.mkdir()
+    for variable in ("FABRICD_TOKEN_FILE", "FABRICD_GROUP_SECRET_FILE"):
+        os.environ[variable] = str(folder / variable)
+        (folder / variable).touch(mode=0o600)
+        (folder / variable).write_text(words["secret"])
+    set_up(name)
+    good = True
+    first = name == NAMES[0]
+    if first:
+        good &= check("devices, ports and GIDs", devices_ports_and_gids)
+        good &= check("counters", counters)
+    with start_daemon(name, folder) as daemon:
+        say(f"daemon ready, {uptime():.0f} s after the kernel")
+        nodes = Map(daemon)
+        if first:
+            good &= check("link down and up", lambda: link_down_and_up(nodes))
+            good &= check("traffic", lambda: traffic_moves_a_counter(nodes))
+        nodes.wait_for_peers()
+        good &= check("communicator over RoCE", lambda: communicator(list(HOSTS).index(name)))
+    return good
+
+
+if __name__ == "__main__":
+    try:
+        verdict = "PASS" if main() else "FAIL"
+    except Exception as error:  # noqa: BLE001 - the verdict must be said
+        traceback.print_exc()
+        verdict = f"FAIL ({type(error).__name__}: {error})"
+    say(f"verdict {verdict}")
+    time.sleep(600)  # whoever started the machine ends it: what the other one sends must still be answered
