@@ -1,7 +1,10 @@
 """The candidates that are worth showing for a pair: the best, and the best of each other kind."""
 
-from fabricd.graph.graph import Graph, LinkKind
-from fabricd.model.path import Path, PathType
+from collections.abc import Sequence
+from itertools import pairwise
+
+from fabricd.graph.graph import Graph, LinkKind, VertexKind
+from fabricd.model.path import Hop, Path, PathType
 from fabricd.paths.describe import describe
 from fabricd.paths.rank import rank_key
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
@@ -22,7 +25,7 @@ def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
     if any(edge.link == LinkKind.NVLINK for edge in graph.edges()):
         searches.append((PathSearch(graph.without(LinkKind.NVLINK)), 2))
     hops = dict.fromkeys(hops for search, most in searches for hops in search.k_best(src, dst, most))
-    found = sorted((describe(graph, src, dst, one) for one in hops), key=rank_key)
+    found = sorted((describe(graph, src, dst, one) for one in hops if not _doubles_back(graph, one)), key=rank_key)
     different: dict[tuple[object, ...], Path] = {}
     for path in found:
         different.setdefault(_likeness(path), path)
@@ -32,6 +35,12 @@ def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
     firsts = list(first_of_type.values())
     others = [path for path in different.values() if first_of_type[path.type] is not path]
     return sorted([*firsts, *others][:count], key=rank_key)
+
+
+def _doubles_back(graph: Graph, hops: Sequence[Hop]) -> bool:
+    """Tell whether a path goes from one NUMA node to another over the machine, which is some NUMA node itself."""
+    over = (VertexKind.NUMA, VertexKind.MACHINE, VertexKind.NUMA)
+    return any((graph[a.src].kind, graph[a.dst].kind, graph[b.dst].kind) == over for a, b in pairwise(hops))
 
 
 def _likeness(path: Path) -> tuple[object, ...]:

@@ -66,6 +66,12 @@ def test_the_file_on_the_image_repairs_it() -> None:
     assert rows[0].cells[9:17] == ("NODE", "NODE", "NODE", "SYS", "SYS", "SYS", "SYS", "NODE")
 
 
+def test_no_candidate_passes_the_machine_between_two_numa_nodes() -> None:
+    """It stands for a NUMA node that is not known; these are."""
+    for path in find_paths({"n": probed(AZURE)[0]}, "gpu3", "mlx5_ib5", candidates=16).paths:
+        assert not any(hop.dst.endswith("/machine") for hop in path.hops)
+
+
 def test_nccl_sees_it_repaired_too() -> None:
     view = NcclView(topology_of(probed(AZURE)[0]))
     assert view.path(view.find("gpu3"), view.find("mlx5_ib3")).type is PathType.PIX
