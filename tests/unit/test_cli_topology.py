@@ -10,6 +10,7 @@ from fabric_client.cli.main import run
 from fabric_client.cli.show import clean
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.device import Gpu, InterfaceKind
+from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
 from fabricd.model.path import PathAnswer
 from tests.support.nodes import hca, hgx, ib_port, nic, node, pci
 
@@ -99,6 +100,30 @@ def test_topo_as_json_holds_the_whole_graph(fabricctl, saved):
     assert {link["link"] for link in told["links"]} == {"nvlink", "pcie", "memory", "interconnect", "port"}
     assert told["affinity"]["ports"][2] == {"port": "mlx5_2:1", "gpus": ["gpu2"], "rail": 2}
     assert told["networks"][0]["transport"] == "infiniband"
+
+
+def test_topo_shows_the_infiniband_switches_around_the_node(fabricctl, saved):
+    ndr = {"width": 4, "speed": "NDR", "rate_bytes_per_second": 50_000_000_000}
+    leaf = IbSwitch(
+        guid="a1", name="leaf-1", lid=7, hca_links=17, switch_links=2,
+        links=(
+            IbLink(port=1, peer="c1", peer_port=1, local_port="mlx5_0:1", **ndr),
+            IbLink(port=33, peer="b1", peer_port=4, **ndr),
+            IbLink(port=34, peer="b1", peer_port=5, **ndr),
+            IbLink(port=35, peer="b2", peer_port=5),
+        ),
+    )  # fmt: skip
+    spine = IbSwitch(guid="b1", name="spine-1", hops=2, switch_links=40)
+    fabric = IbFabric(guid="a0", switch_count=40, hca_count=542, link_count=1114, switches=(leaf, spine))
+    file = saved(replace(node("n1"), ib_fabrics=(fabric,)))
+    status, out, _ = fabricctl("topo", "--from", file)
+    assert status == 0
+    assert "fabric a0: 40 switches, 542 adapters" in out
+    row = next(line for line in out.splitlines() if line.startswith("leaf-1"))
+    assert " ".join(row.split()) == "leaf-1 7 mlx5_0:1 (4x NDR) 17 2 of 4x NDR, 1 of ?x ? to 2 switches"
+    assert not any(line.startswith("spine-1") for line in out.splitlines())
+    _, out, _ = fabricctl("topo", "--from", file, "--json")
+    assert json.loads(out)["ib_fabrics"][0]["switches"][0]["links"][0]["local_port"] == "mlx5_0:1"
 
 
 def test_topo_of_a_topology_file(fabricctl, xml):

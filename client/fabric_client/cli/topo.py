@@ -8,6 +8,7 @@ import typer
 
 from fabric_client.cli.show import clean, console, print_json, print_page, table, text
 from fabric_client.cli.source import FromOption, JsonOption, load
+from fabric_client.cli.topo_switches import switch_tables
 from fabric_client.cli.topo_tree import tree_of
 from fabric_client.cli.topology_option import TopologyOption, with_topology
 from fabricd.errors import InputError
@@ -77,6 +78,7 @@ class _View:
             "links": to_builtins(edges),
             "matrix": to_builtins(self.matrix),
             "affinity": to_builtins(self.affinity),
+            "ib_fabrics": to_builtins(self.snapshot.ib_fabrics) if self.snapshot else [],
             "networks": to_builtins(self.networks.networks),
             "no_network": to_builtins(self.networks.rejected),
             "conflicts": to_builtins(self.graph.conflicts),
@@ -98,6 +100,9 @@ class _View:
         if as_tree or not has_gpus:
             out.print()
             out.print(tree_of(self.graph, self.snapshot, self.networks))
+        for switches in switch_tables(self.snapshot.ib_fabrics if self.snapshot else ()):
+            out.print()
+            out.print(switches)
         for conflict in self.graph.conflicts:
             taken = f" (taken: {conflict.taken})" if conflict.taken else ""
             out.print(text(f"conflict at {conflict.where}: {conflict.problem}{taken}", "yellow"))
