@@ -1,6 +1,7 @@
 """Starting the MPI engine: from a plan, without mpiexec; or on the MPI that mpiexec or the user's code started."""
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -16,6 +17,8 @@ from fabric_client.progress import wait_for
 from fabricd.errors import CommunicatorError, EngineError, FabricError
 from fabricd.localview import LocalView
 from fabricd.model.wire import JoinAnswer
+
+_LOG = logging.getLogger("fabric_client")
 
 #: MPI_Finalize has one more fence, after which no rank talks to another; without a daemon nobody needs to wait for it.
 _LAST_FENCE_SECONDS = 5.0
@@ -108,6 +111,9 @@ class PlannedStart:
         if mine is None:
             raise EngineError(f"the plan of group {answer.group!r} has no part for rank {answer.rank}")
         chosen, notes = choose_settings(mine.settings, self._view, environ)
+        beside = [part.rank for part in answer.plan.ranks if part.host_index == mine.host_index]
+        if answer.rank == beside[0] and (shortage := mpi_library.shared_memory_shortage(len(beside))):
+            _LOG.warning("%s", shortage)
         _claim_process()
         stale = scrub_process_manager()
         bootstrap = {"PMI_FD": str(self._pmi.fd), "PMI_RANK": str(answer.rank), "PMI_SIZE": str(answer.size)}
