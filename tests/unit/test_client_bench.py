@@ -195,6 +195,17 @@ def test_what_cannot_be_measured_is_refused(options, said):
         BenchOptions(**options).check()
 
 
+def test_what_so_few_ranks_cannot_do_is_refused_before_they_start():
+    rooted = BenchOptions(collective="broadcast", root=2)
+    rooted.check()
+    rooted.check(3)
+    with pytest.raises(InputError, match=r"root 2 is not one of 2 ranks \(valid: 0 to 1\)"):
+        rooted.check(2)
+    BenchOptions(root=2).check(2)  # all_reduce has no root
+    with pytest.raises(InputError, match="sendrecv needs two ranks"):
+        BenchOptions(collective="sendrecv").check(1)
+
+
 def test_specs_are_made_of_whole_elements():
     rows = list(measure(Alone(), BenchOptions(begin="3", end="3", type="double", iterations=1), lambda *_: None))
     assert [(row.bytes, row.count) for row in rows] == [(8, 1)]

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from fabric_client.communicator import Communicator
 from fabric_client.ops import ReduceOp
-from fabricd.errors import InputError
 
 Array = NDArray[Any]
 
@@ -90,14 +89,12 @@ class Collective:
         bus_factor: busbw over algbw for n ranks. Source: nccl-tests, doc/PERFORMANCE.md.
         blocks: the size counts one block for each rank.
         reduces: has an operator.
-        rooted: has a root.
     """
 
     make: Callable[[Communicator, Spec], Trial]
     bus_factor: Callable[[int], float]
     blocks: bool = False
     reduces: bool = False
-    rooted: bool = False
 
 
 def count_wrong(result: Array | None, expected: Array) -> int:
@@ -198,8 +195,6 @@ def _broadcast(comm: Communicator, spec: Spec) -> Trial:
 
 
 def _sendrecv(comm: Communicator, spec: Spec) -> Trial:
-    if comm.size == 1:
-        raise InputError("sendrecv needs two ranks at least", hint="-n 2")
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     data = stretch(pattern(comm.rank, spec.dtype), spec.count)
     out = np.empty_like(data)
@@ -218,7 +213,7 @@ COLLECTIVES = {
     "all_gather": Collective(make=_all_gather, bus_factor=lambda n: (n - 1) / n, blocks=True),
     "reduce_scatter": Collective(make=_reduce_scatter, bus_factor=lambda n: (n - 1) / n, blocks=True, reduces=True),
     "all_to_all": Collective(make=_all_to_all, bus_factor=lambda n: (n - 1) / n, blocks=True),
-    "broadcast": Collective(make=_broadcast, bus_factor=lambda n: 1.0, rooted=True),
-    "reduce": Collective(make=_reduce, bus_factor=lambda n: 1.0, reduces=True, rooted=True),
+    "broadcast": Collective(make=_broadcast, bus_factor=lambda n: 1.0),
+    "reduce": Collective(make=_reduce, bus_factor=lambda n: 1.0, reduces=True),
     "sendrecv": Collective(make=_sendrecv, bus_factor=lambda n: 1.0),
 }

@@ -63,7 +63,7 @@ def bench(
         warmup=warmup,
         json=json,
     )
-    options.check()
+    options.check(ranks)
     if ranks is None:
         from fabric_client.cli.bench_worker import run_rank
 

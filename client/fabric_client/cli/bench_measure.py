@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabric_client.cli.bench_cases import COLLECTIVES, Collective, Spec, Trial, count_wrong
-from fabric_client.cli.bench_options import OPERATORS, TYPES, BenchOptions
+from fabric_client.cli.bench_options import OPERATORS, ROOTED, TYPES, BenchOptions
 from fabric_client.communicator import Communicator
-from fabricd.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +39,10 @@ def measure(comm: Communicator, options: BenchOptions, progress: Callable[[int, 
 
     Args:
         comm: what to measure.
-        options: checked.
+        options: checked, for as many ranks.
         progress: told the number of the size that begins now, how many there are, and the size.
     """
     collective = COLLECTIVES[options.collective]
-    if collective.rooted and options.root >= comm.size:
-        raise InputError(f"root {options.root} is not a rank", hint=f"valid: 0 to {comm.size - 1}")
     dtype = np.dtype(TYPES[options.type])
     sizes = list(options.sizes())
     for number, asked in enumerate(sizes):
@@ -60,7 +57,7 @@ def measure(comm: Communicator, options: BenchOptions, progress: Callable[[int, 
             count=count,
             type=options.type,
             op=options.op if collective.reduces else "none",
-            root=options.root if collective.rooted else -1,
+            root=options.root if options.collective in ROOTED else -1,
             out_of_place=_out_of_place(comm, trial, collective, options, size),
             in_place=_in_place(comm, trial, collective, options, size),
         )

@@ -8,6 +8,7 @@ from fabricd.errors import InputError
 from fabricd.units import parse_size
 
 COLLECTIVE_NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv")
+ROOTED = ("broadcast", "reduce")  #: those with a root
 #: nccl-tests' names of types, and NumPy's.
 TYPES = {
     "int8": "i1",
@@ -45,8 +46,11 @@ class BenchOptions:
     warmup: int = 5
     json: bool = False
 
-    def check(self) -> None:
+    def check(self, ranks: int | None = None) -> None:
         """Refuse what cannot be measured.
+
+        Args:
+            ranks: how many there will be, where that is known.
 
         Raises:
             InputError: says what and lists the valid choices.
@@ -60,6 +64,10 @@ class BenchOptions:
                 raise InputError(f"no {what} called {value!r}", hint="valid: " + ", ".join(valid))
         if self.factor < 2 or self.iterations < 1 or self.warmup < 0 or self.root < 0:
             raise InputError("factor must be 2 or more, iterations 1 or more, warmup and root 0 or more")
+        if ranks is not None and self.root >= ranks and self.collective in ROOTED:
+            raise InputError(f"root {self.root} is not one of {ranks} ranks", hint=f"valid: 0 to {ranks - 1}")
+        if self.collective == "sendrecv" and ranks == 1:
+            raise InputError("sendrecv needs two ranks at least", hint="-n 2")
         if not 0 < parse_size(self.begin) <= parse_size(self.end):
             raise InputError(f"sizes from {self.begin} to {self.end} are none")
         if self.op == "avg" and not TYPES[self.type].startswith("f"):

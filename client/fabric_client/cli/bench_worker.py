@@ -16,9 +16,9 @@ from fabricd.units import format_size
 
 def run_rank(options: BenchOptions) -> int:
     """Measure as one rank; rank 0 prints. Return the exit status: 1 when a result was wrong."""
-    options.check()
     rows: list[Row] = []
     with create_communicator() as comm:
+        options.check(comm.size)
         prints = comm.rank == 0
         if prints and not options.json:
             _write(title(comm, options), HEADER)
