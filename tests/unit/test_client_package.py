@@ -92,3 +92,12 @@ def test_the_command_line_without_its_extra_says_what_to_install(tmp_path: Path)
     assert done.stderr == (
         "fabricctl: typer is not installed; the command line needs it: python3 -m pip install 'fabricd[cli]'\n"
     )
+
+
+def test_ctrl_c_while_the_command_line_loads_is_no_traceback(tmp_path: Path):
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "from fabric_client.cli import main; main()"],
+        capture_output=True, text=True, check=False, timeout=30, env={"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "")

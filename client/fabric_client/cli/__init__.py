@@ -18,4 +18,6 @@ def main() -> NoReturn:
             raise
         sys.stderr.write(f"fabricctl: {error.name} is not installed; the command line needs it: {INSTALL}\n")
         sys.exit(2)
+    except KeyboardInterrupt:  # the imports take a moment
+        sys.exit(130)
     sys.exit(run())
