@@ -68,7 +68,9 @@ def leave_facts(
         ibfabric.LEFT_FACTS: fabric,
     }
     try:
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            folder.chmod(0o755)  # whatever root's umask is: the daemon must read what is in it
         return [_leave(folder / Path(name).name, read) for name, read in sources.items()]
     except OSError as error:
         raise InputError(f"cannot write {folder}: {error.strerror or error}", hint="it needs root") from error

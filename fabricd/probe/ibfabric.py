@@ -60,7 +60,7 @@ class IbFabricProbe:
             raise ProbeNotRun('off: needs ib_fabric = "on", and fabricd facts to be run as root') from None
         except OSError as error:
             raise ProbeFailed(f"{path}: {error.strerror or error}") from error
-        key = (status.st_ino, status.st_mtime_ns, status.st_size, tuple(adapters.items()))
+        key = (path, status.st_ino, status.st_mtime_ns, status.st_size, tuple(adapters.items()))
         seen = self._seen
         if seen is None or seen.key != key:
             seen = self._seen = _Seen(key, *_read(path, adapters))
@@ -86,9 +86,11 @@ def _read(path: Path, adapters: dict[str, str]) -> tuple[tuple[IbFabric, ...], t
         net = parse_ibnet(read_bytes(path, MAX_BYTES + 1).decode("utf-8", "backslashreplace"), what=str(path))
     except (OSError, ParseError) as error:
         raise ProbeFailed(str(error)) from error
-    if not any(node.guid in adapters for node in net.nodes.values()):
+    met = {node.guid for node in net.nodes.values()}
+    if met.isdisjoint(adapters):
         raise ProbeFailed(f"{path} shows {len(net.nodes)} nodes, and no adapter of this machine among them")
-    return tuple(fabrics_around(net, adapters)), tuple(net.notes)
+    unmet = (f"{name}: no walk has met it" for guid, name in adapters.items() if guid not in met)
+    return tuple(fabrics_around(net, adapters)), (*unmet, *net.notes)
 
 
 def fabrics_around(net: IbNet, adapters: dict[str, str]) -> Iterator[IbFabric]:

@@ -3,6 +3,7 @@
 Each walk asks every switch and adapter of a fabric, so it runs when root says so, and never in the daemon.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from fabricd.probe.ibnet import MAX_BYTES, parse_ibnet
 from fabricd.probe.process import Program
 from fabricd.probe.rdma_sysfs import RdmaProbe
 
-_WALK_SECONDS = 120.0
+_WALK_SECONDS, _ALL_WALKS_SECONDS = 120.0, 480.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,14 @@ def walk(
     met: set[tuple[str, int]] = set()
     texts: list[bytes] = []
     failures: list[str] = []
+    end = time.monotonic() + _ALL_WALKS_SECONDS
     for port in ports:
         if (port.node_guid, port.number) in met:
             continue
         command = (tool, "-C", port.device, "-P", str(port.number))
         try:
-            text = Program(command, "ibnetdiscover", environment, silent=False, max_bytes=MAX_BYTES).ask(_WALK_SECONDS)
+            tool_run = Program(command, "ibnetdiscover", environment, silent=False, max_bytes=MAX_BYTES)
+            text = tool_run.ask(min(_WALK_SECONDS, max(0.0, end - time.monotonic())))
             net = parse_ibnet(text.decode("utf-8", "backslashreplace"))
         except (ProbeFailed, ParseError) as error:
             failures.append(f"{port.device}:{port.number}: {error}")

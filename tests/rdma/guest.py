@@ -3,19 +3,16 @@
 ``alpha`` does the checks; ``beta`` is the other end of its job. What a check proves is its docstring's first line.
 """
 
-import json
 import logging
 import os
 import re
 import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyverbs.device
 
 import fabric_client
 from demo.daemons import Daemon
@@ -23,13 +20,8 @@ from fabric_client.connection import Connection
 from fabric_client.locate import find_daemon
 from fabricd.errors import UnavailableError
 from fabricd.model.cluster import ClusterStatus, NodeState
-from fabricd.model.device import Hca, HcaPort
-from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
-from fabricd.probe.base import ProbeContext
-from fabricd.probe.rdma_sysfs import RdmaProbe
-from fabricd.probe.runner import take_snapshot
-from fabricd.probe.verbs import VerbsProbe
+from tests.rdma.guest_checks import access_control_services, counters, devices_ports_and_gids, ports_of, run
 from tests.rdma.machines import MARK, NAMES
 
 HOSTS = dict(zip(NAMES, ("10.9.0.1", "10.9.0.2"), strict=True))
@@ -39,18 +31,6 @@ HOSTS_DEVICE = "rxe0"  #: RDMA over the wire
 #: A change must be in the map within this time, also on this processor that software emulates.
 NOTICED_SECONDS = 1.0
 _WAIT_SECONDS = 60.0
-# Source: infiniband/verbs.h: enum ibv_port_state, ibv_mtu, ibv_gid_type_sysfs; link layers IBV_LINK_LAYER_*.
-_STATES = {1: "down", 2: "init", 3: "armed", 4: "active"}
-_MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
-_LINK_LAYERS = {0: "unspecified", 1: "infiniband", 2: "ethernet"}
-_NO_GID = ":".join(["0000"] * 8)
-
-
-def run(*command: str) -> str:
-    """Run a program; fail with what it said when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_WAIT_SECONDS)
-    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
-    return done.stdout
 
 
 def say(text: str) -> None:
@@ -74,56 +54,6 @@ def set_up(name: str) -> None:
         run("ip", "link", "set", interface, "up")
     for device, interface in (("rxe0", "eth0"), ("rxe1", "v0")):
         run("rdma", "link", "add", device, "type", "rxe", "netdev", interface)
-
-
-def ports_of(snapshot: Snapshot) -> dict[str, HcaPort]:
-    """Return the first port of each RDMA device."""
-    return {hca.name: hca.ports[0] for hca in snapshot.hcas}
-
-
-def devices_ports_and_gids() -> None:
-    """Devices, ports and GIDs from sysfs are those that the verbs library tells."""
-    snapshot = take_snapshot(ProbeContext(), probes=[RdmaProbe(), VerbsProbe()])
-    assert {report.name: report.outcome for report in snapshot.probes} == {"rdma": Outcome.OK, "verbs": Outcome.OK}, (
-        snapshot.probes
-    )
-    by_name = {hca.name: hca for hca in snapshot.hcas}
-    assert sorted(by_name) == ["rxe0", "rxe1"]
-    assert sorted(by_name) == sorted(device.name.decode() for device in pyverbs.device.get_device_list())
-    for name, hca in by_name.items():
-        with pyverbs.device.Context(name=name) as context:
-            same_device(hca, context)
-    interfaces = {name: {gid.interface for gid in port.gids} for name, port in ports_of(snapshot).items()}
-    assert interfaces == {"rxe0": {"eth0"}, "rxe1": {"v0"}}, interfaces
-
-
-def same_device(hca: Hca, context: pyverbs.device.Context) -> None:
-    """Compare what the probes found with what the library tells of an open device."""
-    device = context.query_device()
-    assert hca.kind == "soft-roce"
-    guid = device.node_guid.to_bytes(8, sys.byteorder).hex()  # the library leaves it in the network's order
-    assert hca.node_guid.replace(":", "") == guid, (hca.node_guid, guid)
-    assert (hca.max_qp, len(hca.ports)) == (device.max_qp, device.phys_port_cnt)
-    assert hca.max_mr_bytes == min(device.max_mr_size, 2**63 - 1)
-    for port in hca.ports:
-        told = context.query_port(port.port)
-        assert port.state == _STATES[told.state]
-        assert port.link_layer == _LINK_LAYERS[told.link_layer]
-        assert port.active_mtu == _MTU_BYTES[told.active_mtu]
-        assert (port.lid, port.sm_lid) == (told.lid, told.sm_lid)
-        gids = {index: context.query_gid(port.port, index).gid for index in range(told.gid_tbl_len)}
-        assert {gid.index: gid.gid for gid in port.gids} == {at: gid for at, gid in gids.items() if gid != _NO_GID}
-        assert "roce-v2" in {gid.type for gid in port.gids}
-
-
-def counters() -> None:
-    """Counters from sysfs are those that the kernel tells by netlink."""
-    ports = ports_of(take_snapshot(ProbeContext(), probes=[RdmaProbe()]))
-    for device, port in ports.items():
-        told = json.loads(run("rdma", "-j", "statistic", "show", "link", f"{device}/{port.port}"))[0]
-        numbers = {name: value for name, value in told.items() if name not in ("ifname", "port")}
-        assert numbers, told
-        assert dict(port.hw_counters) == numbers
 
 
 def start_daemon(name: str, folder: Path) -> Daemon:
@@ -254,6 +184,7 @@ def main() -> bool:
     if first:
         good &= check("devices, ports and GIDs", devices_ports_and_gids)
         good &= check("counters", counters)
+        good &= check("access control services", access_control_services)
     with start_daemon(name, folder) as daemon:
         say(f"daemon ready, {uptime():.0f} s after the kernel")
         nodes = Map(daemon)

@@ -107,6 +107,8 @@ def _command(image: Image, name: str, secret: str, wire: int, number: int) -> li
         "-append", f"console=ttyS0 quiet panic=-1 mitigations=off {words}",
         "-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
         "-device", "virtio-9p-pci,fsdev=root,mount_tag=host",
+        # The network card sits below a PCIe port, as in hardware: such ports have Access Control Services.
+        "-machine", "q35", "-device", "pcie-root-port,id=above,chassis=1",
         "-netdev", f"socket,id=wire,fd={wire}",
-        "-device", f"virtio-net-pci,netdev=wire,romfile=,mac=52:54:00:00:00:{number:02x}",
+        "-device", f"virtio-net-pci,bus=above,netdev=wire,romfile=,mac=52:54:00:00:00:{number:02x}",
     ]  # fmt: skip

@@ -50,6 +50,16 @@ def test_of_a_machine_with_nothing_special(tmp_path: Path) -> None:
     assert (folder.stat().st_mode & 0o777, (folder / "pci.json").stat().st_mode & 0o777) == (0o755, 0o644)
 
 
+def test_roots_umask_hides_nothing_from_the_daemon(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        outcomes(machine(tmp_path / "root"), tmp_path / "facts")
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "facts", tmp_path / "facts/pci.json")]
+    assert modes == [0o755, 0o644]
+
+
 def test_what_lldpd_hears_reaches_the_probe(tmp_path: Path, lldpcli: Path) -> None:
     ctx = machine(tmp_path / "root", **{"run/lldpd.socket": Pipe()})
     folder = ctx.roots.run / "fabricd-facts"

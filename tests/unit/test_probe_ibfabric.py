@@ -99,6 +99,10 @@ def test_an_adapter_joins_no_fabrics(tmp_path: Path) -> None:
     assert (fabric.guid, fabric.switch_count) == ("0000:0000:0000:00a1", 5)
 
 
+def test_an_adapter_that_no_walk_has_met_is_noted(tmp_path: Path) -> None:
+    assert probe(tmp_path, machine(RAIL)).notes == ("mlx5_1: no walk has met it",)
+
+
 def test_fabrics_of_others_are_not_shown(tmp_path: Path) -> None:
     theirs = node("Switch", 0x11, "theirs", {1: (THEIRS, 4)}) + node("Ca", 0xC1, "node-2", {4: ("S-11", 1)})
     assert [one.guid for one in probe(tmp_path, machine(NET + theirs)).facts["ib_fabrics"]] == ["0000:0000:0000:00a1"]
