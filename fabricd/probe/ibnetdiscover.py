@@ -64,10 +64,14 @@ def walk(
     for port in ports:
         if (port.node_guid, port.number) in met:
             continue
+        left = end - time.monotonic()
+        if left <= 0:
+            failures.append(f"{port.device}:{port.number}: no time left")
+            continue
         command = (tool, "-C", port.device, "-P", str(port.number))
+        program = Program(command, "ibnetdiscover", environment, silent=False, max_bytes=MAX_BYTES)
         try:
-            tool_run = Program(command, "ibnetdiscover", environment, silent=False, max_bytes=MAX_BYTES)
-            text = tool_run.ask(min(_WALK_SECONDS, max(0.0, end - time.monotonic())))
+            text = program.ask(min(_WALK_SECONDS, left))
             net = parse_ibnet(text.decode("utf-8", "backslashreplace"))
         except (ProbeFailed, ParseError) as error:
             failures.append(f"{port.device}:{port.number}: {error}")

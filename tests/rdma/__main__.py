@@ -2,8 +2,8 @@
 
 They boot Debian's kernel, which has Soft-RoCE (``rdma_rxe``), on this machine's own root, read-only. In them the probes
 are compared with the verbs library and with netlink, links go down and up under a daemon, and a job of two ranks gets a
-plan that takes RoCE. Also ACS, which has registers here. Without hardware's help each machine takes about 70 seconds of a
-processor.
+plan that takes RoCE. Access Control Services have registers there, too. Without hardware's help each machine takes
+about 70 seconds of a processor.
 """
 
 import argparse

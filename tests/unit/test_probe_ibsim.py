@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fabricd.model.observation import Outcome
+from fabricd.probe import ibnetdiscover
 from fabricd.probe.base import ProbeContext, ProbeFailed, Roots
 from fabricd.probe.facts import Left, leave_facts
 from fabricd.probe.ibfabric import LEFT_FACTS, IbFabricProbe
@@ -137,6 +138,18 @@ def test_one_walk_is_enough_for_ports_that_it_meets(tmp_path: Path) -> None:
         _, failures = walk(active_ports(ctx), str(tool), env)
     assert failures == ()
     assert (tmp_path / "walks").read_text() == "walk\n"
+
+
+def test_all_walks_together_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three fabrics of which none answers: the third is not even tried."""
+    monkeypatch.setattr(ibnetdiscover, "_WALK_SECONDS", 0.3)
+    monkeypatch.setattr(ibnetdiscover, "_ALL_WALKS_SECONDS", 0.5)
+    ports = [Port(f"mlx5_{number}", f"0000:0000:0000:000{number}", 1) for number in range(1, 4)]
+    tool = tmp_path / "ibnetdiscover"
+    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.chmod(0o755)
+    with pytest.raises(ProbeFailed, match=r"mlx5_1:1: .* within 0\.3 s.*mlx5_2:1: .*mlx5_3:1: no time left"):
+        walk(ports, str(tool))
 
 
 def test_no_walk_comes_to_an_end(tmp_path: Path) -> None:
