@@ -155,6 +155,14 @@ def test_output_that_nobody_takes_ends_the_job(url, to):
     assert "Traceback" not in done.stderr
 
 
+def test_what_a_rank_has_left_behind_does_not_hold_the_job(url):
+    command = [FABRICCTL, "run", "-n", "2", "--prefix", "--", "sh", "-c", "sleep 15 & printf said"]
+    done = subprocess.run(
+        command, env={**os.environ, "FABRICD_URL": url}, capture_output=True, text=True, timeout=10, check=True
+    )
+    assert sorted(done.stdout.splitlines()) == ["[0] said", "[1] said"]
+
+
 def test_closed_standard_streams_are_no_obstacle(url):
     command = f"{FABRICCTL} run -n 2 --prefix -- sh -c 'echo from a rank >&2' <&- >&-"
     done = subprocess.run(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import io
 import os
 import signal
 import socket
@@ -115,6 +116,7 @@ class _Run:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._processes: list[asyncio.subprocess.Process] = []
+        self._pumps: dict[int, list[asyncio.Future[None]]] = {}
         self._status = 0
         self._ending: asyncio.Task[None] | None = None
 
@@ -139,31 +141,36 @@ class _Run:
         return self._status
 
     async def _start(self, rank: int, port: int) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE if self._job.prefix else None
+        # Pipes of our own: with asyncio's, a rank would end only when whatever it has started has closed them.
+        pipes = [os.pipe(), os.pipe()] if self._job.prefix else []
+        out, err = (write for _, write in pipes) if pipes else (None, None)
         # A rank is no foreground process of the terminal, so reading from it would stop the rank.
         reads = rank == 0 and not sys.stdin.isatty()
         try:
-            return await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 *self._job.command,
                 env=rank_environment(self._job.environ, rank, self._job.ranks, port),
                 stdin=None if reads else asyncio.subprocess.DEVNULL,
-                stdout=pipe,
-                stderr=pipe,
+                stdout=out,
+                stderr=err,
                 start_new_session=True,  # signals reach what a rank has started, too
                 preexec_fn=die_with_parent,
             )
         except OSError as error:
             self._status = 2
             raise InputError(f"cannot start {self._job.command[0]!r}: {error.strerror}") from error
+        finally:
+            for _, write in pipes:
+                os.close(write)
+        self._pumps[rank] = [
+            asyncio.ensure_future(_pump(read, to, f"[{rank}] ".encode(), self._output_lost))
+            for (read, _), to in zip(pipes, (sys.stdout.buffer, sys.stderr.buffer), strict=False)
+        ]
+        return process
 
     async def _follow(self, rank: int, process: asyncio.subprocess.Process) -> None:
-        pumps = [
-            asyncio.ensure_future(_pump(stream, out, f"[{rank}] ".encode(), self._output_lost))
-            for stream, out in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer))
-            if stream is not None
-        ]
         returncode = await process.wait()
-        if pumps:
+        if pumps := self._pumps[rank]:
             await asyncio.wait(pumps, timeout=_DRAIN_SECONDS)
             for pump in pumps:
                 pump.cancel()
@@ -222,19 +229,24 @@ class _Run:
                 os.killpg(process.pid, number)
 
 
-async def _pump(
-    stream: asyncio.StreamReader, out: BinaryIO, prefix: bytes, lost: Callable[[BinaryIO, OSError], None]
-) -> None:
+async def _pump(descriptor: int, out: BinaryIO, prefix: bytes, lost: Callable[[BinaryIO, OSError], None]) -> None:
     """Copy lines, each behind the prefix; a line that does not end is cut, so that memory stays bounded."""
+    stream = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), io.FileIO(descriptor)
+    )
     rest = b""
-    while chunk := await stream.read(_CHUNK):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > _CHUNK:
-            lines.append(rest)
-            rest = b""
-        _write_lines(lines, out, prefix, lost)
-    if rest:
-        _write_lines([rest], out, prefix, lost)
+    try:
+        while chunk := await stream.read(_CHUNK):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _CHUNK:
+                lines.append(rest)
+                rest = b""
+            _write_lines(lines, out, prefix, lost)
+    finally:
+        transport.close()
+        if rest:
+            _write_lines([rest], out, prefix, lost)
 
 
 def _write_lines(
