@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from demo.namespaces import why_not
 from tests.support.etcd import etcd_program
@@ -21,6 +22,11 @@ ENVIRONMENT = (
     "MASTER_PORT", "TORCHELASTIC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "MPICH_", "MPIR_", "HYDRA_", "UCX_",
     "FI_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR",
 )  # fmt: skip
+
+# How fast a machine draws and runs examples says nothing about the code; and what CI says must not be luck.
+settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("FABRICD_CI") else "here")
 
 
 class Session:
