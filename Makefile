@@ -23,7 +23,7 @@ test: setup ## all tests
 test-etcd: setup ## etcd and daemons killed in turn, for a minute
 	@FABRICD_KILL_SECONDS=60 python -m pytest tests/e2e/test_etcd_daemons.py tests/e2e/test_etcd_membership.py $(ARGS)
 
-rdma: setup ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 80 s
+rdma: setup ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
 	@python -m tests.rdma $(ARGS)
 
 check: setup ## format, lint, types, import contracts

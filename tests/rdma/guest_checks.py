@@ -100,6 +100,13 @@ def access_control_services() -> None:
     assert as_nobody(lambda: acs_in_map(port.name) == (Outcome.OK, True))
 
 
+def kinds_of_interfaces() -> None:
+    """Bonds, VLANs and the like, on a kernel that has them all: no test of them is skipped here."""
+    tests = ("-k", "kinds", "tests/unit/test_probe_namespaces.py")
+    told = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert "skipped" not in told, told
+
+
 def acs_in_map(address: str) -> tuple[Outcome, bool | None]:
     """Return what the map says of a bridge."""
     devices = PciProbe().run(ProbeContext()).facts["pci"]

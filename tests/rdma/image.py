@@ -23,9 +23,11 @@ PROGRAMS = {
     "rdma": "iproute2",
     "ibv_rc_pingpong": "ibverbs-utils",
 }
-#: What root's filesystem is mounted with; then network devices, and RDMA over them.
+#: What root's filesystem is mounted with; network devices, and RDMA over them; then more kinds of network devices.
 _MODULES = (
-    "virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_net", "veth", "rdma_rxe", "ib_uverbs", "rdma_ucm",
+    "virtio_pci", "9pnet_virtio", "9p", "overlay",
+    "virtio_net", "veth", "rdma_rxe", "ib_uverbs", "rdma_ucm",
+    "bonding", "8021q", "bridge", "dummy", "ifb", "ipvlan", "macvlan", "macvtap", "tun", "vxlan",
 )  # fmt: skip
 _MAYBE_MODULES = ("crc32_generic",)  # later kernels have it built in
 _INIT = Path(__file__).with_name("init.sh")
