@@ -61,7 +61,7 @@ def two_hosts(console: Console) -> int:
     if reason:
         console.print(f"Left out: the two hosts are made of Linux namespaces, and this process {reason}.")
         return 0
-    outcome = run_and_show(console, secrets.randbelow(1 << 31), sizes=SIZES, rounds=3)
+    outcome = run_and_show(console, secrets.randbelow(1 << 31), sizes=SIZES, rounds=2)
     return 0 if outcome.verdict.kept_off else 1
 
 

@@ -8,7 +8,11 @@ from demo.job import Burst, Job
 
 _BURST_SECONDS = 0.1  # short, so that jobs take turns faster than the machine's mood changes
 _BURST_MOST = 20
-_QUICK_TURNS = 12  # a quick job gets more turns a round: its best is sought among many more, at little cost
+#: A job gets as many bursts in a round as take this long, so the best of a quick one is sought among many.
+_ROUND_SECONDS = 1.2
+#: A best that was a stroke of luck, or that the machine never allowed, is not found again: then there are more rounds.
+_SETTLED_COUNT, _SETTLED_WITHIN = 3, 1.03
+_MORE_ROUNDS = 8
 
 
 @dataclass(kw_only=True)
@@ -25,6 +29,12 @@ class Series:
     def seconds(self) -> float:
         """Time of the best all_reduce."""
         return min(min(burst.seconds) for burst in self.bursts)
+
+    @property
+    def settled(self) -> bool:
+        """Whether several all_reduces came close to the best."""
+        times = sorted(seconds for burst in self.bursts for seconds in burst.seconds)
+        return len(times) >= _SETTLED_COUNT and times[_SETTLED_COUNT - 1] <= _SETTLED_WITHIN * times[0]
 
     @property
     def bus_bytes_per_second(self) -> float:
@@ -58,31 +68,38 @@ def measure_in_turns(
 ) -> dict[str, dict[int, Series]]:
     """Return each job's series by size.
 
-    Each round runs one burst of every job, or several of a quick one, in an order drawn anew. An all_reduce before
-    the first round warms up, is not counted, and tells how many a burst should have.
+    Each round runs every job, in bursts and in an order drawn anew. All_reduces before the first round warm up, are not
+    counted, and tell how long a burst is. While a quick job's best has not been found several times, all quick jobs
+    get more rounds, equally many.
 
     Args:
         jobs: by name, ready.
         sizes: bytes.
-        rounds: bursts of each job and size.
+        rounds: at each size, at least.
         ranks: in each job.
         progress: is told what runs.
         chance: draws the orders.
     """
-    series = {name: {size: Series(size=size, ranks=ranks) for size in sizes} for name in jobs}
+    result: dict[str, dict[int, Series]] = {name: {} for name in jobs}
     for size in sizes:
+        series = {}
         for name, job in jobs.items():
             progress(f"{size:,} bytes, warming up: {name}")
-            plan_turns(series[name][size], *job.burst(size, 1).seconds)
-        turns = [name for name in jobs for _ in range(series[name][size].turns)]
-        for number in range(rounds):
+            series[name] = Series(size=size, ranks=ranks)
+            plan_turns(series[name], *job.burst(size, 1).seconds)
+            result[name][size] = series[name]
+        quick = [name for name in jobs if series[name].turns > 1]
+        for number in range(rounds + _MORE_ROUNDS):
+            if number >= rounds and all(series[name].settled for name in quick):
+                break
+            turns = [name for name in (jobs if number < rounds else quick) for _ in range(series[name].turns)]
             for name in chance.sample(turns, len(turns)):
-                progress(f"{size:,} bytes, round {number + 1} of {rounds}: {name}")
-                series[name][size].bursts.append(jobs[name].burst(size, series[name][size].count))
-    return series
+                progress(f"{size:,} bytes, round {number + 1}: {name}")
+                series[name].bursts.append(jobs[name].burst(size, series[name].count))
+    return result
 
 
 def plan_turns(series: Series, seconds: float) -> None:
-    """Decide how long a burst is and how many there are in a round, from the time of one all_reduce."""
+    """Decide how many all_reduces a burst has and how many bursts a round, from the time of one all_reduce."""
     series.count = max(1, min(_BURST_MOST, int(_BURST_SECONDS / seconds)))
-    series.turns = _QUICK_TURNS if series.count * seconds <= _BURST_SECONDS else 1
+    series.turns = max(1, int(_ROUND_SECONDS / (series.count * seconds)))

@@ -91,7 +91,7 @@ def run_trap(
     Args:
         seed: decides the draw.
         sizes: of the all_reduce, bytes.
-        rounds: bursts of each case and size, in turns.
+        rounds: at each size, at least.
         progress: is told what runs.
 
     Raises:
@@ -156,7 +156,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the command line's choices."""
     parser = argparse.ArgumentParser(prog="python -m demo.trap", description="The two-host trap (root on Linux).")
     parser.add_argument("--runs", type=int, default=1, help="draws, each with hosts of its own (default 1)")
-    parser.add_argument("--rounds", type=int, default=5, help="bursts of each case and size (default 5)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds at each size, at least (default 3)")
     parser.add_argument("--seed", type=int, help="of the first draw; the next ones count up (default: at random)")
     parser.add_argument("--json", action="store_true", help="one JSON object a run on standard output")
     return parser.parse_args(words)

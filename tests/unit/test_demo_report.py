@@ -76,12 +76,20 @@ def test_shares_and_speeds_are_of_the_best_all_reduce_and_of_all_bytes():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "count", "turns"), [(0.001, 20, 12), (0.03, 3, 12), (0.1, 1, 12), (0.2, 1, 1), (3.0, 1, 1)]
+    ("seconds", "count", "turns"), [(0.0025, 20, 23), (0.03, 3, 13), (0.14, 1, 8), (0.5, 1, 2), (1.6, 1, 1)]
 )
 def test_quick_jobs_get_longer_bursts_and_more_of_them(seconds, count, turns):
     found = Series(size=MIB, ranks=2)
     plan_turns(found, seconds)
     assert (found.count, found.turns) == (count, turns)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "settled"), [((1.0, 1.02, 1.03), True), ((1.0, 1.02, 1.2), False), ((1.0, 1.0), False)]
+)
+def test_a_best_has_settled_when_it_was_found_several_times(seconds, settled):
+    bursts = [Burst(seconds=(one,), wrong=0, sent_bytes={}) for one in reversed(seconds)]
+    assert Series(size=MIB, ranks=2, bursts=bursts).settled == settled
 
 
 def test_draws_differ_in_all_that_chance_decides_and_are_repeatable():
