@@ -2,7 +2,7 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-etcd rdma check bench clean
+.PHONY: help setup setup-tests demo test test-etcd rdma check bench clean
 
 ARGS ?=
 BENCH ?= $(patsubst bench/%.py,%,$(sort $(wildcard bench/*.py)))
@@ -14,16 +14,19 @@ help: ## this list
 setup: ## the virtual environment .venv, and what the system lacks
 	@deploy/dev/setup.sh
 
+setup-tests: ## also what only the tests need
+	@deploy/dev/setup.sh tests
+
 demo: setup ## this machine's map, its paths, a communicator; as root also two hosts and a trap
 	@python -m demo $(ARGS)
 
-test: setup ## all tests
+test: setup-tests ## all tests
 	@python -m pytest $(ARGS)
 
-test-etcd: setup ## etcd and daemons killed in turn, for a minute
+test-etcd: setup-tests ## etcd and daemons killed in turn, for a minute
 	@FABRICD_KILL_SECONDS=60 python -m pytest tests/e2e/test_etcd_daemons.py tests/e2e/test_etcd_membership.py $(ARGS)
 
-rdma: setup ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
+rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
 	@python -m tests.rdma $(ARGS)
 
 check: setup ## format, lint, types, import contracts
@@ -32,7 +35,7 @@ check: setup ## format, lint, types, import contracts
 	mypy
 	lint-imports
 
-bench: setup ## benchmarks that print ratios; BENCH=paths for one of them
+bench: setup-tests ## benchmarks that print ratios; BENCH=paths for one of them
 	@for name in $(BENCH); do echo "== bench/$$name.py"; python -m bench.$$name $(ARGS) || exit 1; done
 
 clean: ## remove .venv, caches and builds

@@ -4,6 +4,7 @@
 # Debian packages that are missing are installed when this is root, else the line to run is printed and the rest goes
 # on without them. The environment comes from the system's Python, so that the distribution's pyverbs fits; only that
 # one package is linked in, for --system-site-packages would bring the distribution's old libraries along.
+# setup.sh tests also brings what only the tests need.
 # PYTHON=/path/to/python3 chooses another interpreter. Runs at the same time wait for one another.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -17,12 +18,14 @@ missing_packages() {
     compgen -G '/usr/lib/python3*/ensurepip/__init__.py' >/dev/null || missing+=(python3-venv)
     [ -e /usr/lib/python3/dist-packages/pyverbs ] || missing+=(python3-pyverbs)
     [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
-    command -v ibsim >/dev/null || missing+=(ibsim-utils)
-    command -v ibnetdiscover >/dev/null || missing+=(infiniband-diags)
     command -v ip >/dev/null && command -v tc >/dev/null || missing+=(iproute2)
-    # The tests build a small NVML from C.
-    command -v gcc >/dev/null || missing+=(gcc)
-    [ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
+    if [ "$wanted" = tests ]; then
+        # A small NVML is built from C, and InfiniBand fabrics are simulated.
+        command -v gcc >/dev/null || missing+=(gcc)
+        [ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
+        command -v ibsim >/dev/null || missing+=(ibsim-utils)
+        command -v ibnetdiscover >/dev/null || missing+=(infiniband-diags)
+    fi
     echo "${missing[@]}"
 }
 
@@ -82,6 +85,19 @@ link_pyverbs() {
     say "no pyverbs that fits this Python; HCAs are then read from sysfs alone"
 }
 
+# The package would start a service on this machine; the tests only need its program, beside the Python that runs them.
+etcd_program() {
+    local folder
+    if command -v etcd >/dev/null || [ -x .venv/bin/etcd ]; then return; fi
+    folder=$(mktemp -d)
+    if (cd "$folder" && apt-get download -qq etcd-server && dpkg -x etcd-server_*.deb .) </dev/null >/dev/null 2>&1; then
+        cp "$folder/usr/bin/etcd" .venv/bin/
+    else
+        say "no etcd; tests that need one are skipped (Debian package etcd-server)"
+    fi
+    rm -rf "$folder"
+}
+
 environment() {
     local log=.venv/setup.log
     if ! .venv/bin/python -c '' 2>/dev/null; then
@@ -115,6 +131,7 @@ etcd_program() {
 # The lists and the place decide: a copied checkout or a changed pyproject.toml is set up again.
 state() { { pwd; cat pyproject.toml deploy/dev/setup.sh; } | sha256sum; }
 
+wanted=${1:-use}  # "tests": also what only the tests need
 exec 9>.venv.lock
 flock 9
 debian_packages
@@ -124,3 +141,4 @@ if [ ! -e "$stamp" ] || [ "$(state)" != "$(cat "$stamp")" ]; then
     state >"$stamp"
 fi
 etcd_program
+if [ "$wanted" = tests ]; then etcd_program; fi
