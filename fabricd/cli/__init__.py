@@ -3,7 +3,7 @@
 import sys
 from typing import NoReturn
 
-from fabricd.stdio import open_standard_streams
+from fabricd.stdio import flushed, open_standard_streams
 
 INSTALL = "python3 -m pip install 'fabricd[daemon]'"
 
@@ -18,4 +18,4 @@ def main() -> NoReturn:
             raise
         sys.stderr.write(f"fabricd: {error.name} is not installed; the daemon needs it: {INSTALL}\n")
         sys.exit(2)
-    sys.exit(run())
+    sys.exit(flushed("fabricd", run()))

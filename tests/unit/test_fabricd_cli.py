@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -231,12 +232,15 @@ def test_looking_at_the_machine_does_not_load_the_web_framework():
     assert done.stderr == "set()\n"
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [["probe", "--json"], ["probe"], ["check-config"]])
-def test_a_full_disk_is_told_in_a_line(arguments):
+def test_a_full_disk_is_told_in_a_line(arguments, unbuffered):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [program("fabricd"), *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
-        )
+            [program("fabricd"), *arguments],
+            stdout=full, stderr=subprocess.PIPE, env=environment, text=True, timeout=60,
+        )  # fmt: skip
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr

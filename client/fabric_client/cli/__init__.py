@@ -3,7 +3,7 @@
 import sys
 from typing import NoReturn
 
-from fabricd.stdio import open_standard_streams
+from fabricd.stdio import flushed, open_standard_streams
 
 INSTALL = "python3 -m pip install 'fabricd[cli]'"
 
@@ -20,4 +20,4 @@ def main() -> NoReturn:
         sys.exit(2)
     except KeyboardInterrupt:  # the imports take a moment
         sys.exit(130)
-    sys.exit(run())
+    sys.exit(flushed("fabricctl", run()))
