@@ -60,15 +60,21 @@ async def gpu_events(environment: Mapping[str, str] | None = None) -> AsyncItera
                 raise ProbeFailed(f"NVML's events: {line.error}")
             if line.watching is None:
                 yield GpuEvent(gpu=line.gpu, kind=line.kind, data=line.data)
+        await _ended(process)  # before it is killed, which would lose the status that it ended with
     except (ValueError, ParseError) as error:  # a line that is too long, or none of ours
         raise ProbeFailed(f"NVML's events: {error}") from error
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        with suppress(TimeoutError):  # it may be stuck in the driver
-            async with asyncio.timeout(_END_SECONDS):
-                await process.wait()
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await _ended(process)
     raise ProbeFailed(f"the process that waits for NVML's events ended (status {process.returncode})")
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    with suppress(TimeoutError):  # it may be stuck in the driver
+        async with asyncio.timeout(_END_SECONDS):
+            await process.wait()
 
 
 async def _line(process: asyncio.subprocess.Process) -> bytes:
