@@ -1,9 +1,42 @@
-"""A network: a set of ports that can reach each other."""
+"""A network: a set of ports that can reach each other; what it is for; and what a site says of its networks."""
 
 from dataclasses import dataclass
 
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
+
+#: What networks are for, the best for jobs' data first. "data": no fact speaks against it.
+ROLES = ("compute", "data", "storage", "management", "container", "vpn")
+
+
+def role_rank(role: str) -> int:
+    """Return a role's place among those that jobs' data should go over: 0 is best. An unknown one comes last."""
+    return ROLES.index(role) if role in ROLES else len(ROLES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRule:
+    """What a site says of its ports: those that match in everything that is given have this name and role.
+
+    Ports of one name and transport are one network, whatever facts would make of them.
+    """
+
+    name: str = ""  #: "" leaves the name
+    role: str = ""  #: one of ``ROLES``; "" leaves the role
+    interface: str = ""  #: pattern with ``*``, ``?`` and ``[...]`` of interfaces and HCA ports: "ens*", "mlx5_[0-3]:1"
+    subnet: str = ""  #: the address lies in it: "10.1.0.0/16"
+    vlan: int | None = None
+    pkey: int | None = None  #: the InfiniBand port is in this partition; the membership bit does not count
+    prefix: str = ""  #: subnet prefix of the InfiniBand port: "fec0:0000:0000:0001"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rail:
+    """A network that joins ports of one place in their nodes: the third adapter of each, say."""
+
+    index: int  #: counts a node's ports for jobs' data, in order of PCI address
+    verified: Evidence = Evidence.ASSUMED
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,5 +59,6 @@ class Network:
     transport: Transport
     ports: tuple[NetworkPort, ...] = ()
     verified: Evidence = Evidence.ASSUMED
-    role: str = "data"  #: "data", "management", "container", "vpn", ...
+    role: str = "data"  #: one of ``ROLES``
     reason: str = ""  #: which facts put the ports together, or gave the role
+    rail: Rail | None = None  #: None: it joins ports of several places, or no fact tells rails apart

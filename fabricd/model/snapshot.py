@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from fabricd.model.device import Gpu, GpuDriver, Hca, LldpNeighbor, NetInterface, NumaNode, PciDevice, Route
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.infiniband import IbFabric
+from fabricd.model.network import NetworkRule
 from fabricd.model.observation import ProbeReport
+from fabricd.model.placement import Position
 from fabricd.model.topology_file import TopologyFile
 
 #: History: 1 (2026-11-30) the first.
@@ -36,3 +38,5 @@ class Snapshot:
     lldp: tuple[LldpNeighbor, ...] = ()
     ib_fabrics: tuple[IbFabric, ...] = ()
     topology_file: TopologyFile | None = None
+    positions: tuple[Position, ...] = ()  #: where the node stands, by each source that tells
+    site_networks: tuple[NetworkRule, ...] = ()  #: what the configuration of this node's daemon says of its ports
