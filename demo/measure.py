@@ -58,7 +58,7 @@ class Series:
 
 
 def measure_in_turns(
-    jobs: Mapping[str, Job],
+    jobs: Mapping[str, Sequence[Job]],
     sizes: Sequence[int],
     rounds: int,
     *,
@@ -70,10 +70,11 @@ def measure_in_turns(
 
     Each round runs every job, in bursts and in an order drawn anew. All_reduces before the first round warm up, are not
     counted, and tell how long a burst is. While a quick job's best has not been found several times, all quick jobs
-    get more rounds, equally many.
+    get more rounds, equally many. Of a quick job all starts take turns: a connection that begins with bad luck (which
+    core serves it, how its buffers grew) keeps it, a fifth slower for as long as it lives.
 
     Args:
-        jobs: by name, ready.
+        jobs: by name, ready; of each, the same job started several times.
         sizes: bytes.
         rounds: at each size, at least.
         ranks: in each job.
@@ -83,19 +84,23 @@ def measure_in_turns(
     result: dict[str, dict[int, Series]] = {name: {} for name in jobs}
     for size in sizes:
         series = {}
-        for name, job in jobs.items():
+        for name, starts in jobs.items():
             progress(f"{size:,} bytes, warming up: {name}")
             series[name] = Series(size=size, ranks=ranks)
-            plan_turns(series[name], *job.burst(size, 1).seconds)
+            plan_turns(series[name], *starts[0].burst(size, 1).seconds)
             result[name][size] = series[name]
         quick = [name for name in jobs if series[name].turns > 1]
+        using = {name: starts if name in quick else starts[:1] for name, starts in jobs.items()}
+        for job in (job for name in quick for job in using[name][1:]):
+            job.burst(size, 1)
         for number in range(rounds + _MORE_ROUNDS):
             if number >= rounds and all(series[name].settled for name in quick):
                 break
             turns = [name for name in (jobs if number < rounds else quick) for _ in range(series[name].turns)]
             for name in chance.sample(turns, len(turns)):
                 progress(f"{size:,} bytes, round {number + 1}: {name}")
-                series[name].bursts.append(jobs[name].burst(size, series[name].count))
+                job = using[name][len(series[name].bursts) % len(using[name])]
+                series[name].bursts.append(job.burst(size, series[name].count))
     return result
 
 

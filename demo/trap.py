@@ -31,6 +31,7 @@ from fabricd.errors import FabricError
 
 DEFAULT, PLAN = "library default", "fabricd's plan"
 PORT = 7470
+STARTS = 3  #: of each job, see ``demo.measure.measure_in_turns``
 SIZES = (1 << 20, 16 << 20, 64 << 20)
 
 
@@ -50,8 +51,8 @@ def by_hand(network: str) -> str:
 
 
 @contextmanager
-def planned_job(drawn: Draw, hosts: Sequence[Host], folder: Path) -> Iterator[Job]:
-    """Run a daemon on each host, and a job whose ranks ask the first one."""
+def planned_jobs(drawn: Draw, hosts: Sequence[Host], folder: Path) -> Iterator[list[Job]]:
+    """Run a daemon on each host, and jobs whose ranks ask the first one."""
     urls = [f"http://{host.link(drawn.control).address}:{PORT}" for host in hosts]
     files = {name: _secret_file(folder / name) for name in ("token", "secret")}
     with ExitStack() as stack:
@@ -65,12 +66,13 @@ def planned_job(drawn: Draw, hosts: Sequence[Host], folder: Path) -> Iterator[Jo
             daemon.wait_ready()
         for host in hosts:
             wait_for_peers(host, len(hosts))
-        with Job(PLAN, hosts) as job:
+        jobs = [stack.enter_context(Job(PLAN, hosts)) for _ in range(STARTS)]
+        for number, job in enumerate(jobs):
             for rank in range(len(hosts)):
                 env = {"RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "FABRICD_URL": urls[0]}
-                env |= {"FABRICD_GROUP": "trap", "FABRICD_GROUP_SECRET_FILE": files["secret"]}
+                env |= {"FABRICD_GROUP": f"trap-{number}", "FABRICD_GROUP_SECRET_FILE": files["secret"]}
                 job.add_rank("fabricd", {**env, "FABRICD_TOKEN_FILE": files["token"]})
-            yield job
+        yield jobs
 
 
 def _starter(host: Host) -> Callable[..., Any]:
@@ -103,18 +105,20 @@ def run_trap(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fabricd-trap-")))
         progress("making two hosts and two networks")
         hosts = stack.enter_context(make_hosts(2, drawn.networks))
-        jobs = {DEFAULT: stack.enter_context(start_plain(DEFAULT, hosts, [{}, {}]))}
+        plain: dict[str, list[Mapping[str, str]]] = {DEFAULT: [{}, {}]}
         for spec in drawn.networks:
-            settings = [{"UCX_NET_DEVICES": name} for name in spec.interfaces]
-            name = by_hand(spec.name)
-            jobs[name] = stack.enter_context(start_plain(name, hosts, settings))
-        jobs[PLAN] = stack.enter_context(planned_job(drawn, hosts, folder))
-        progress("starting a daemon on each host, and four jobs")
-        for job in jobs.values():
+            plain[by_hand(spec.name)] = [{"UCX_NET_DEVICES": name} for name in spec.interfaces]
+        progress(f"starting a daemon on each host, and {len(plain) + 1} jobs {STARTS} times")
+        jobs = {
+            name: [stack.enter_context(start_plain(name, hosts, settings)) for _ in range(STARTS)]
+            for name, settings in plain.items()
+        }
+        jobs[PLAN] = stack.enter_context(planned_jobs(drawn, hosts, folder))
+        for job in (job for starts in jobs.values() for job in starts):
             job.wait_ready()
         series = measure_in_turns(jobs, sizes, rounds, ranks=len(hosts), progress=progress, chance=chance)
         verdict = judge(drawn, series, default=DEFAULT, plan=PLAN)
-        return Outcome(draw=drawn, series=series, explain=jobs[PLAN].explain, verdict=verdict)
+        return Outcome(draw=drawn, series=series, explain=jobs[PLAN][0].explain, verdict=verdict)
 
 
 def run_and_show(console: Console, seed: int, *, sizes: Sequence[int], rounds: int) -> Outcome:
