@@ -7,8 +7,12 @@ put its ports together.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fabricd.graph.networks_fabric import efa_networks, infiniband_networks, nvlink_networks, roce_networks
+from fabricd.graph.networks_fabric import efa_networks, infiniband_networks, roce_networks
 from fabricd.graph.networks_ip import ip_networks
+from fabricd.graph.networks_nvlink import nvlink_networks
+from fabricd.graph.networks_rails import with_rails
+from fabricd.graph.networks_roles import by_gpus
+from fabricd.graph.networks_site import as_the_site_says
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
@@ -37,15 +41,17 @@ def find_networks(nodes: Mapping[str, Snapshot], measurements: Sequence[Measurem
         nodes: snapshots by node_id.
         measurements: what active probes found; they turn assumed into measured.
     """
-    ethernet, rejected = ip_networks(nodes)
+    by_facts, rejected = ip_networks(nodes)
+    ethernet = as_the_site_says(by_facts, nodes)  # RoCE and EFA follow their IP networks, with their names
     infiniband, refused = infiniband_networks(nodes)
     networks = [
         *nvlink_networks(nodes),
-        *infiniband,
+        *as_the_site_says(infiniband, nodes),
         *roce_networks(nodes, ethernet),
         *efa_networks(nodes, ethernet),
         *ethernet,
     ]
+    networks = with_rails(by_gpus(networks, nodes), nodes)
     verified = tuple(replace(network, verified=_verified(network, measurements)) for network in networks)
     return NetworkMap(networks=verified, rejected=(*rejected, *refused))
 

@@ -1,8 +1,9 @@
-"""Networks of RDMA ports and of NVLink domains."""
+"""Networks of RDMA ports."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fabricd.graph.networks_rails import interfaces_of
 from fabricd.model.device import Hca, HcaPort
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
@@ -151,7 +152,7 @@ def roce_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) ->
     by_interface: dict[tuple[str, str], list[_Port]] = {}
     for one in ports:
         if one.hca.kind in ("roce", "soft-roce", "mana"):
-            for interface in _interfaces_of(nodes[one.node], one):
+            for interface in interfaces_of(nodes[one.node], one.hca, one.port):
                 by_interface.setdefault((one.node, interface), []).append(one)
     networks = []
     for network in ethernet:
@@ -167,15 +168,11 @@ def roce_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) ->
                     transport=Transport.ROCE,
                     ports=tuple(members),
                     role=network.role,
+                    configured=network.configured,
                     reason=network.reason,
                 )
             )
     return networks
-
-
-def _interfaces_of(snapshot: Snapshot, one: _Port) -> set[str]:
-    by_gid = {gid.interface for gid in one.port.gids if gid.interface}
-    return by_gid | {interface.name for interface in snapshot.interfaces if interface.rdma_device == one.hca.name}
 
 
 def efa_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) -> list[Network]:
@@ -191,34 +188,6 @@ def efa_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) -> 
             reason = f"EFA devices of nodes on {network.name}"
             networks.append(_network(f"efa:{network.name}", Transport.EFA, members, reason))
     return networks
-
-
-def nvlink_networks(nodes: Mapping[str, Snapshot]) -> list[Network]:
-    """Return NVLink domains: GPUs of one fabric cluster and clique, whose registration is complete."""
-    domains: dict[tuple[str, int], list[NetworkPort]] = {}
-    for node_id, snapshot in nodes.items():
-        for gpu in snapshot.gpus:
-            fabric = gpu.fabric
-            if fabric is None or not fabric.cluster_uuid or fabric.clique_id is None or fabric.state != "completed":
-                continue
-            links = [link.speed_bytes_per_second for link in gpu.links if link.active]
-            speeds = [speed for speed in links if speed]
-            port = NetworkPort(
-                node=node_id,
-                interface=f"gpu{gpu.index}",
-                speed_bytes_per_second=sum(speeds) if speeds and len(speeds) == len(links) else None,
-                numa_node=gpu.numa_node,
-            )
-            domains.setdefault((fabric.cluster_uuid, fabric.clique_id), []).append(port)
-    return [
-        Network(
-            name=f"nvlink:{cluster}.{clique}",
-            transport=Transport.NVLINK,
-            ports=tuple(ports),
-            reason=f"GPUs of one NVLink fabric, clique {clique}",
-        )
-        for (cluster, clique), ports in domains.items()
-    ]
 
 
 def _network(name: str, transport: Transport, ports: Sequence[_Port], reason: str) -> Network:

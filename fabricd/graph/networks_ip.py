@@ -19,8 +19,9 @@ _DOWN_STATES = frozenset({"down", "lowerlayerdown", "notpresent", "dormant"})
 #: Drivers of the virtual USB card that a machine's management controller shows to its host.
 _BMC_DRIVERS = frozenset({"cdc_ether", "cdc_eem", "cdc_ncm", "cdc_subset", "rndis_host"})
 _OVERLAYS = frozenset({"vxlan", "geneve"})
-#: A port this many times slower than the node's fastest is there for management.
-_MANAGEMENT_RATIO = 10
+#: A port this many times slower than the node's fastest, of whatever kind, is there for management; fewer times will
+#: do where packets for everywhere leave by it.
+_MANAGEMENT_RATIO, _DEFAULT_ROUTE_RATIO = 10, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,10 @@ class _Facts:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.by_name = {interface.name: interface for interface in snapshot.interfaces}
-        cards = (interface for interface in snapshot.interfaces if interface.pci_address)
-        self.fastest = max((interface.speed_bytes_per_second or 0 for interface in cards), default=0)
+        cards = [interface.speed_bytes_per_second for interface in snapshot.interfaces if interface.pci_address]
+        ports = [port.rate_bytes_per_second for hca in snapshot.hcas for port in hca.ports if port.state == "active"]
+        self.fastest = max((speed or 0 for speed in (*cards, *ports)), default=0)
+        self.default = {route.interface for route in snapshot.routes if route.destination == "default"}
         #: VLAN that a switch says it puts an interface's untagged frames into.
         self.vlan = {neighbor.interface: neighbor.vlan_id for neighbor in snapshot.lldp if neighbor.vlan_id}
 
@@ -107,7 +110,7 @@ def _candidates(node_id: str, interface: NetInterface, facts: _Facts) -> Iterato
     # A virtual interface's speed is a constant of its driver and says nothing.
     told = [carrier.speed_bytes_per_second for carrier in carriers if carrier.kind not in VIRTUAL_KINDS]
     speed = sum(one for one in told if one and one > 0) or None
-    role, reason = _role(interface, speed, facts.fastest)
+    role, reason = _role(interface, speed, facts)
     for address in interface.addresses:
         if subnet := _subnet(address):
             yield _Candidate(
@@ -123,7 +126,7 @@ def _candidates(node_id: str, interface: NetInterface, facts: _Facts) -> Iterato
             )
 
 
-def _role(interface: NetInterface, speed: int | None, fastest: int) -> tuple[str, str]:
+def _role(interface: NetInterface, speed: int | None, facts: _Facts) -> tuple[str, str]:
     if interface.link_kind in _OVERLAYS:
         return "container", f"{interface.name} is a {interface.link_kind} overlay"
     if interface.kind is InterfaceKind.TUNNEL:
@@ -132,8 +135,15 @@ def _role(interface: NetInterface, speed: int | None, fastest: int) -> tuple[str
         return "vpn", f"{interface.name} is a tun device: a program carries it"
     if interface.driver in _BMC_DRIVERS:
         return "management", f"{interface.name} leads to the machine's own management controller"
-    if speed and fastest >= _MANAGEMENT_RATIO * speed:
-        return "management", f"{interface.name} is {fastest // speed} times slower than the node's fastest port"
+    return _role_by_speed(interface.name, speed, facts)
+
+
+def _role_by_speed(name: str, speed: int | None, facts: _Facts) -> tuple[str, str]:
+    times = facts.fastest // speed if speed else 0
+    if times >= _MANAGEMENT_RATIO:
+        return "management", f"{name} is {times} times slower than the node's fastest port"
+    if times >= _DEFAULT_ROUTE_RATIO and name in facts.default:
+        return "management", f"the default route leads by {name}, {times} times slower than the node's fastest port"
     return "data", ""
 
 

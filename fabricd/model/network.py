@@ -60,5 +60,8 @@ class Network:
     ports: tuple[NetworkPort, ...] = ()
     verified: Evidence = Evidence.ASSUMED
     role: str = "data"  #: one of ``ROLES``
+    configured: bool = False  #: the role is the site's word, no conclusion from facts
     reason: str = ""  #: which facts put the ports together, or gave the role
     rail: Rail | None = None  #: None: it joins ports of several places, or no fact tells rails apart
+    #: Conditions that nothing shows to hold, one sentence each; a transfer that worked makes them void.
+    unverified: tuple[str, ...] = ()
