@@ -1,0 +1,92 @@
+"""Where nodes stand, from all that is known: what their ports have met, and what files, labels and providers say."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from fabricd.graph.networks_nvlink import domain_of, out_of_domain
+from fabricd.graph.placement_import import Imported, names_of
+from fabricd.graph.placement_seen import Seen, seen_places
+from fabricd.model.observation import Evidence
+from fabricd.model.placement import Place, Position
+from fabricd.model.snapshot import Snapshot
+
+_FIELDS = ("block", "rack", "zone", "region", "nvlink_domain")
+
+
+def placement(nodes: Mapping[str, Snapshot], imports: Sequence[Imported] = ()) -> dict[str, Place]:
+    """Return where each node stands, by node_id.
+
+    What a node's ports have met comes before what is said of it; what ``imports`` say before what the node itself
+    publishes. Levels above a switch that was met come from the first source that knows them. Where a source groups
+    nodes otherwise than what was met, the nodes' places say so.
+
+    Args:
+        nodes: snapshots by node_id.
+        imports: files given for this question, the first counts most.
+    """
+    seen = seen_places(nodes)
+    said = {node_id: tuple(_positions(snapshot, imports)) for node_id, snapshot in nodes.items()}
+    places = {node_id: _place(node_id, nodes[node_id], seen[node_id], said[node_id]) for node_id in nodes}
+    return _with_contradictions(places, seen, said)
+
+
+def _positions(snapshot: Snapshot, imports: Iterable[Imported]) -> Iterator[Position]:
+    names = names_of(snapshot)
+    for imported in imports:
+        position = imported.of(names)
+        if position is not None:
+            yield position
+    yield from snapshot.positions
+
+
+def _place(node_id: str, snapshot: Snapshot, seen: Seen, said: Sequence[Position]) -> Place:
+    because = list(seen.because)
+    switches = next((rail.switches for rail in seen.rails if rail.switches), ())
+    evidence = Evidence.REPORTED if switches else Evidence.ASSUMED
+    told = next((one for one in said if len(one.switches) > len(switches)), None)
+    if told is not None:
+        what = "the switches above that" if switches else "its switches"
+        because.append(f"{what}: {_source(told)}")
+        switches += told.switches[len(switches) :]
+    facts: dict[str, str] = {}
+    if domain := _nvlink_domain(snapshot):
+        facts["nvlink_domain"] = domain
+        because.append("its NVLink domain: the GPUs' own registration")
+    for field in _FIELDS:
+        found = next((one for one in said if getattr(one, field)), None)
+        if found is not None and field not in facts:
+            facts[field] = getattr(found, field)
+            because.append(f"its {field.replace('nvlink_', 'NVLink ')}: {_source(found)}")
+    return Place(node=node_id, switches=switches, evidence=evidence, rails=seen.rails, because=tuple(because), **facts)
+
+
+def _source(position: Position) -> str:
+    return position.source + (f" ({position.origin})" if position.origin else "")
+
+
+def _nvlink_domain(snapshot: Snapshot) -> str:
+    """Return the domain that all GPUs of a node are in; "" for none, or several."""
+    found = {domain_of(gpu) if not out_of_domain(gpu) else None for gpu in snapshot.gpus}
+    domain = found.pop() if len(found) == 1 else None
+    return f"{domain[0]}.{domain[1]}" if domain else ""
+
+
+def _with_contradictions(
+    places: dict[str, Place], seen: Mapping[str, Seen], said: Mapping[str, Sequence[Position]]
+) -> dict[str, Place]:
+    """Return places, with a sentence where nodes that go into one switch are said to be below several."""
+    told: dict[tuple[str, str], dict[str, list[str]]] = {}  # (leaf met, source) -> leaf said -> nodes
+    for node_id, place in places.items():
+        if place.evidence is not Evidence.REPORTED:
+            continue
+        for position in said[node_id]:
+            if position.switches and position.switches[0]:
+                group = told.setdefault((place.leaf, _source(position)), {})
+                group.setdefault(position.switches[0], []).append(node_id)
+    for (leaf, source), groups in told.items():
+        if len(groups) > 1:
+            names = ", ".join(sorted(groups)[:4])
+            sentence = f"{source} puts nodes that go into {leaf} below several switches: {names}"
+            for node_id in (one for members in groups.values() for one in members):
+                places[node_id] = replace(places[node_id], because=(*places[node_id].because, sentence))
+    return places

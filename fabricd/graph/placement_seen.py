@@ -1,0 +1,125 @@
+"""The switches that nodes' own ports have met: by a walk over the InfiniBand fabric, or by LLDP.
+
+A node's walk tells its leaf switches and what these are linked to. Leaves with a switch above in common form a group;
+that is the second level here, for in a fat tree each leaf is linked to many.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fabricd.graph.networks_rails import RailPort, rail_ports
+from fabricd.model.infiniband import IbSwitch
+from fabricd.model.observation import Evidence
+from fabricd.model.placement import RailPlace
+from fabricd.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Where a node's ports go in, and how that is known."""
+
+    rails: tuple[RailPlace, ...]
+    because: tuple[str, ...]
+
+
+def seen_places(nodes: Mapping[str, Snapshot]) -> dict[str, Seen]:
+    """Return what each node's ports have met, by node_id; ports that have met nothing have no switches."""
+    names = _Names.of(nodes.values())
+    groups = _Groups(nodes.values())
+    return {node_id: _seen(snapshot, names, groups) for node_id, snapshot in nodes.items()}
+
+
+def _seen(snapshot: Snapshot, names: "_Names", groups: "_Groups") -> Seen:
+    leaf_of = {
+        link.local_port: switch
+        for fabric in snapshot.ib_fabrics
+        for switch in fabric.switches
+        for link in switch.links
+        if link.local_port
+    }
+    rails, because = [], []
+    for port in rail_ports(snapshot):
+        switch = leaf_of.get(port.name)
+        if switch is not None:
+            above = groups.of(switch.guid)
+            switches = (names.of_guid(switch.guid), *([names.of_guid(above)] if above else []))
+            because.append(f"{port.name} goes into {switches[0]}: a walk over the InfiniBand fabric")
+        else:
+            told = names.heard(snapshot, port)
+            switches = (told,) if told else ()
+            because += [f"{port.name} goes into {told}: LLDP"] if told else []
+        rails.append(RailPlace(rail=port.rail, port=port.name, switches=switches, evidence=Evidence.REPORTED))
+    return Seen(tuple(rails), tuple(because[:1]) + ((f"and {len(because) - 1} more ports",) if because[1:] else ()))
+
+
+@dataclass(slots=True)
+class _Names:
+    """What switches call themselves, with their ids where two call themselves alike."""
+
+    _of_guid: dict[str, str] = field(default_factory=dict)
+    _guids: dict[str, set[str]] = field(default_factory=dict)  #: name -> GUIDs
+    _chassis: dict[str, set[str]] = field(default_factory=dict)  #: name by LLDP -> chassis ids
+
+    @classmethod
+    def of(cls, snapshots: Iterable[Snapshot]) -> "_Names":
+        made = cls()
+        for snapshot in snapshots:
+            for switch in (switch for fabric in snapshot.ib_fabrics for switch in fabric.switches):
+                made._of_guid[switch.guid] = switch.name
+                made._guids.setdefault(switch.name, set()).add(switch.guid)
+            for neighbor in snapshot.lldp:
+                made._chassis.setdefault(neighbor.system_name, set()).add(neighbor.chassis_id)
+        return made
+
+    def of_guid(self, guid: str) -> str:
+        name = self._of_guid.get(guid, "")
+        return name if name and len(self._guids[name]) == 1 else guid
+
+    def heard(self, snapshot: Snapshot, port: RailPort) -> str:
+        """Return the switch that a port has heard by LLDP; of a bond into several, all of them."""
+        interfaces = set(port.interfaces)
+        interfaces |= {one.name for one in snapshot.interfaces if one.controller and one.controller in interfaces}
+        found = {
+            self._heard_name(one.system_name, one.chassis_id) for one in snapshot.lldp if one.interface in interfaces
+        }
+        return "+".join(sorted(found - {""}))
+
+    def _heard_name(self, name: str, chassis_id: str) -> str:
+        if not name:
+            return chassis_id
+        return name if len(self._chassis[name]) == 1 else f"{name} ({chassis_id})"
+
+
+class _Groups:
+    """Leaf switches with what they are linked to, each group under the name of one of the switches above."""
+
+    def __init__(self, snapshots: Iterable[Snapshot]) -> None:
+        self._leader: dict[str, str] = {}
+        self._leaves = dict(_leaves(snapshots))
+        for guid, switch in self._leaves.items():
+            for link in switch.links:
+                if not link.local_port:
+                    self._join(guid, link.peer)
+
+    def of(self, guid: str) -> str:
+        """Return the switch that stands for a leaf's group; "" for a leaf that is linked to none."""
+        return self._first(guid) if guid in self._leader else ""
+
+    def _first(self, guid: str) -> str:
+        while self._leader.setdefault(guid, guid) != guid:
+            self._leader[guid] = self._leader[self._leader[guid]]
+            guid = self._leader[guid]
+        return guid
+
+    def _join(self, one: str, other: str) -> None:
+        # One that carries no node leads, where there is any: hosts may hang on switches of the second level too.
+        a, b = sorted((self._first(one), self._first(other)), key=lambda guid: (guid in self._leaves, guid))
+        self._leader[b] = a
+
+
+def _leaves(snapshots: Iterable[Snapshot]) -> Iterator[tuple[str, IbSwitch]]:
+    for snapshot in snapshots:
+        for fabric in snapshot.ib_fabrics:
+            for switch in fabric.switches:
+                if any(link.local_port for link in switch.links):
+                    yield switch.guid, switch
