@@ -132,6 +132,16 @@ def format_latency(seconds: float | None) -> str:
     return "?" if seconds is None else f"{seconds * 1e6:.3g} us"
 
 
+def format_time(seconds: float | None) -> str:
+    """Return a duration for people, in the unit that fits: ``"21.5 ms"``, or ``"?"`` when unknown."""
+    if seconds is None:
+        return "?"
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return format_latency(seconds)
+
+
 def format_ranges(numbers: Iterable[int]) -> str:
     """Return numbers in the kernel's list form: ``"0-3,8,10-11"``; "" for none."""
     ranges: list[list[int]] = []

@@ -10,8 +10,9 @@ from fabricd.api.pass_on import PassedOn, must_pass_on
 from fabricd.api.services import UsesServices
 from fabricd.background import in_thread
 from fabricd.errors import UnknownNameError
-from fabricd.model.path import PathAnswer
+from fabricd.model.path import DEFAULT_BYTES, PathAnswer, Policy
 from fabricd.paths.ends import MAX_NAME
+from fabricd.paths.estimate import MAX_BYTES, MAX_FLOWS, Comparison
 from fabricd.paths.query import find_paths
 from fabricd.paths.search import MAX_CANDIDATES
 
@@ -36,6 +37,13 @@ async def get_paths(
     explain: Annotated[bool, Query(description="add why each better class of transport is no candidate")] = False,
     candidates: Annotated[int, Query(ge=1, le=MAX_CANDIDATES, description="at most so many paths")] = 4,
     capacity: Annotated[bool, Query(description="add what all paths carry at once")] = False,
+    policy: Annotated[Policy, Query(description="the least estimated time, or strictly by class of transport")] = (
+        Policy.FASTEST
+    ),
+    size: Annotated[int, Query(alias="bytes", ge=1, le=MAX_BYTES, description="that times are estimated for")] = (
+        DEFAULT_BYTES
+    ),
+    flows: Annotated[int, Query(ge=1, le=MAX_FLOWS, description="that share the path evenly")] = 1,
     local: Annotated[str, Query(max_length=MAX_NAME, description="node_id of the node that bare names belong to")] = "",
 ) -> Response:
     """Return the paths between two ends, best first. An agent answers for its own node, and passes the rest on."""
@@ -56,6 +64,8 @@ async def get_paths(
                 candidates=candidates,
                 with_capacity=capacity,
                 local=local,
+                comparison=Comparison(policy=policy, bytes=size, flows=flows),
+                ends=services.ends,
             ),
             name="paths",
         )

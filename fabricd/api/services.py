@@ -19,6 +19,7 @@ from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer_post import PeerPost
 from fabricd.config import Config
 from fabricd.metrics import Metrics
+from fabricd.paths.ends import Ends
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class Services:
     token: str | None = field(default=None, repr=False)
     #: Path searches at once: they compete for the interpreter with the event loop.
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    #: Names and graphs of the nodes that paths were asked for.
+    ends: Ends = field(default_factory=Ends)
     #: Monotonic time of the event loop's last heartbeat.
     beat_at: float = field(default_factory=time.monotonic)
     clock: Callable[[], float] = time.monotonic

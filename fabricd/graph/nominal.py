@@ -26,7 +26,13 @@ INTERCONNECT_LATENCY = 140e-9
 PORT_LATENCY = 300e-9
 #: A GPU that passes data on receives it into its memory first, so a relay costs more than any hop.
 GPU_RELAY_LATENCY = 2e-6
+#: So does a copy between a GPU and host memory, which somebody must start and wait for.
+HOST_COPY_LATENCY = 5e-6
+#: One more switch of an InfiniBand or Ethernet fabric on the way.
+SWITCH_LATENCY = 300e-9
 
+#: What the kernels of two hosts move by TCP in some streams, whatever the port could: processors copy every byte.
+TCP_BANDWIDTH = 12.5e9
 #: One way between two hosts in one building, adapter to adapter.
 NETWORK_LATENCY = {
     Transport.NVLINK: 0.7e-6,

@@ -41,6 +41,17 @@ class Transport(StrEnum):
     UNKNOWN = "unknown"
 
 
+#: What paths are compared for, unless a request says otherwise: large enough for bandwidth to decide.
+DEFAULT_BYTES = 1 << 30
+
+
+class Policy(StrEnum):
+    """What puts one path before another."""
+
+    FASTEST = "fastest"  #: the least estimated time; the class of transport where times are equal
+    PRIORITY = "priority"  #: the class of transport, strictly; within a class the least time
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
     """One edge of a path."""
@@ -53,6 +64,36 @@ class Hop:
     evidence: Evidence = Evidence.ASSUMED
     detail: str = ""  #: e.g. "16 GT/s x16", "12 links", "tap, virtual"
     count: int = 1  #: parallel links whose sum the bandwidth is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathEnd:
+    """How one end of a path between nodes uses its port."""
+
+    port: str  #: vertex name, "node/mlx5_0:1"; of an NVLink domain the GPU itself
+    address: str = ""  #: IP address on the network
+    gid_index: int | None = None  #: entry of the port's GID table for that address; InfiniBand's is 0
+    gid_type: str = ""  #: "ib", "roce-v1", "roce-v2"
+    mtu_bytes: int | None = None  #: active MTU of an RDMA port, else the interface's
+    leaf: str = ""  #: switch and port that it is plugged into, where LLDP or a walk over the fabric tells
+    relay: str = ""  #: GPU beside the port that passes on what is for it (NCCL's PXN); "" without
+    #: GPUDirect: the port reads and writes the GPU's memory. None: there is no GPU at this end, or it is not known.
+    gdr: bool | None = None
+    why: str = ""  #: the facts behind ``gdr``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """How long a transfer takes: the latency, and the bytes over this flow's share of the bottleneck."""
+
+    bytes: int
+    flows: int  #: that share the path evenly
+    time_seconds: float | None  #: None where the bandwidth is not known
+    latency_seconds: float | None
+    transfer_seconds: float | None
+    share_bytes_per_second: float | None  #: what one flow gets of the bottleneck
+    latency_evidence: Evidence = Evidence.ASSUMED
+    bandwidth_evidence: Evidence = Evidence.ASSUMED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +114,13 @@ class Path:
     gdr: bool | None = None  #: GPUDirect: without a copy through host memory
     virtual: bool = False  #: crosses an interface that no hardware backs
     rank: int = 0  #: 1 is the best
+    network: str = ""  #: between nodes: the name of the network that is crossed
+    role: str = ""  #: what that network is for, one of ``fabricd.model.network.ROLES``
+    ends: tuple[PathEnd, ...] = ()  #: between nodes: the sending end, then the receiving one
+    estimate: Estimate | None = None
+    #: Conditions of this path that nothing shows to hold, one sentence each. Such a path comes after all others.
+    unverified: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()  #: what makes it worse than its figures say
     #: Facts that its place rests on, one sentence each.
     because: tuple[str, ...] = ()
 
@@ -100,6 +148,9 @@ class PathAnswer:
     src: str
     dst: str
     view: str = "physical"
+    policy: Policy = Policy.FASTEST
+    bytes: int = DEFAULT_BYTES  #: that the paths were compared for
+    flows: int = 1  #: that share each path
     paths: tuple[Path, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     capacity: Capacity | None = None  #: only when asked for

@@ -1,6 +1,7 @@
 """The candidates that are worth showing for a pair: the best, and the best of each other kind."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from fabricd.graph.graph import Graph, LinkKind, VertexKind
@@ -35,6 +36,28 @@ def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
     firsts = list(first_of_type.values())
     others = [path for path in different.values() if first_of_type[path.type] is not path]
     return sorted([*firsts, *others][:count], key=rank_key)
+
+
+def best_of_each(paths: Sequence[Path], count: int) -> list[Path]:
+    """Return up to ``count`` of some ranked paths between nodes, in their order, ranked anew.
+
+    The best of each transport has precedence, then the best of each with and without relay and GPUDirect, then the best
+    of each network: so it can be seen what each is worth.
+    """
+    chosen: list[Path] = []
+    kinds: Sequence[Callable[[Path], object]] = (
+        lambda path: path.transport,
+        lambda path: (path.transport, any(end.relay for end in path.ends), path.gdr),
+        lambda path: path.network,
+    )
+    for kind in kinds:
+        seen = set(map(kind, chosen))
+        for path in paths:
+            if kind(path) not in seen:
+                seen.add(kind(path))
+                chosen.append(path)
+    in_order = sorted(chosen[:count], key=lambda path: path.rank)
+    return [replace(path, rank=place) for place, path in enumerate(in_order, start=1)]
 
 
 def _doubles_back(graph: Graph, hops: Sequence[Hop]) -> bool:

@@ -4,24 +4,67 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Hop, Path
-from fabricd.paths.rank import rank_key
-from fabricd.units import format_bandwidth, format_latency
+from fabricd.model.path import Hop, Path, Policy
+from fabricd.paths.rank import RankKey, order_key
+from fabricd.units import format_bandwidth, format_latency, format_size, format_time
 
 
-def explained(paths: Sequence[Path]) -> tuple[Path, ...]:
+def explained(paths: Sequence[Path], policy: Policy = Policy.FASTEST) -> tuple[Path, ...]:
     """Return ranked paths with their reasons: the best with what holds it back, each other with why it lost."""
     if not paths:
         return ()
     best = paths[0]
     first = replace(best, because=(*best.because, *_facts(best), *_why_first(best, paths[1:])))
-    others = [replace(path, because=(*path.because, *_facts(path), why_behind(path, best))) for path in paths[1:]]
+    others = [
+        replace(path, because=(*path.because, *_facts(path), why_behind(path, best, policy))) for path in paths[1:]
+    ]
     return (first, *others)
 
 
-def why_behind(path: Path, best: Path) -> str:
+def why_behind(path: Path, best: Path, policy: Policy) -> str:
     """Return the fact that puts a path behind a better one: the first part of the order in which they differ."""
-    mine, theirs = rank_key(path), rank_key(best)
+    *mine, my_figures = order_key(path, policy)
+    *theirs, their_figures = order_key(best, policy)
+    part = next((index for index, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b), len(mine))
+    if part == len(mine):
+        return _by_figures(path, best, my_figures, their_figures)
+    reasons = (
+        "there is no path",
+        "not verified, so it comes after those of which nothing is missing" + _would_be(path, best),
+        f"its network is for {path.role}" + _would_be(path, best),
+        f"by policy {policy}, {best.transport} comes before {path.transport}" + _would_be(path, best),
+        _slower(path, best),
+        f"as fast, but {path.cautions[0] if path.cautions else 'less certain'}",
+        f"as fast, but over {path.transport} instead of {best.transport}",
+    )
+    return reasons[part]
+
+
+def _would_be(path: Path, best: Path) -> str:
+    """Say that a path would be first by its time alone, where it would."""
+    mine, theirs = (one.estimate.time_seconds if one.estimate else None for one in (path, best))
+    if mine is None or theirs is None or mine >= theirs:
+        return ""
+    return f"; by time alone it would lead, with {format_time(mine)} against {format_time(theirs)}"
+
+
+def _slower(path: Path, best: Path) -> str:
+    mine, theirs = path.estimate, best.estimate
+    if mine is None or theirs is None or mine.transfer_seconds is None or theirs.transfer_seconds is None:
+        return _narrower(path, best)
+    in_transfer = mine.transfer_seconds - theirs.transfer_seconds
+    in_latency = (mine.latency_seconds or 0.0) - (theirs.latency_seconds or 0.0)
+    if in_transfer >= in_latency:
+        return _narrower(path, best)
+    latencies = f"{format_latency(path.latency_seconds)} against {format_latency(best.latency_seconds)}"
+    return (
+        f"as wide, but slower: {latencies}"
+        if in_transfer == 0
+        else f"slower for {format_size(mine.bytes)}: {latencies}"
+    )
+
+
+def _by_figures(path: Path, best: Path, mine: RankKey, theirs: RankKey) -> str:
     part = next((index for index, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b), len(mine))
     reasons = (
         "there is no path",
@@ -69,6 +112,10 @@ def _figure(hop: Hop) -> str:
 
 def _facts(path: Path) -> list[str]:
     """What a reader must know of a path, wherever it stands."""
+    return [*(f"not verified: {one}" for one in path.unverified), *path.cautions, *_virtual(path)]
+
+
+def _virtual(path: Path) -> list[str]:
     if path.virtual and path.evidence is not Evidence.MEASURED:
         return ["virtual: no hardware backs it, so its nominal speed says nothing until it is measured"]
     return ["virtual: no hardware backs it"] if path.virtual else []

@@ -6,16 +6,19 @@ from dataclasses import replace
 from fabricd.errors import InputError
 from fabricd.graph.graph import Graph
 from fabricd.graph.networks import find_networks
+from fabricd.graph.networks_fabric import roce_networks
 from fabricd.graph.networks_routed import routed_networks
 from fabricd.model.measurement import Measurement
-from fabricd.model.path import Capacity, Path, PathAnswer, Rejected
+from fabricd.model.path import Path, PathAnswer, Rejected
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.across import candidates_across, joined
-from fabricd.paths.candidates import candidates_in
+from fabricd.paths.candidates import best_of_each, candidates_in
 from fabricd.paths.describe import describe
 from fabricd.paths.ends import PORTS, End, Ends
+from fabricd.paths.estimate import AS_USUAL, Comparison
 from fabricd.paths.explain import explained
-from fabricd.paths.explain_classes import better_classes_between, better_classes_within
+from fabricd.paths.explain_between import better_classes_between
+from fabricd.paths.explain_classes import better_classes_within
 from fabricd.paths.flow import capacity
 from fabricd.paths.rank import ranked
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
@@ -31,6 +34,8 @@ def find_paths(
     local: str = "",
     candidates: int = 4,
     with_capacity: bool = False,
+    comparison: Comparison = AS_USUAL,
+    ends: Ends | None = None,
 ) -> PathAnswer:
     """Return the candidates between two ends, best first.
 
@@ -44,6 +49,8 @@ def find_paths(
         local: node_id of the local node; by default the first of ``nodes``.
         candidates: at most so many paths.
         with_capacity: adds what all paths carry at once; between nodes all those of the best one's transport.
+        comparison: what the candidates are compared for.
+        ends: of an earlier question, whose names and graphs may still be good.
 
     Raises:
         UnknownNameError: no such node, or no such device on it.
@@ -51,34 +58,44 @@ def find_paths(
     """
     if not 1 <= candidates <= MAX_CANDIDATES:
         raise InputError(f"{candidates} candidates asked for", hint=f"between 1 and {MAX_CANDIDATES}")
-    ends = Ends(nodes, local)
-    start, goal = ends.find(src), ends.find(dst)
-    rejected = [Rejected(name=end.vertex.name, reason=end.refused) for end in (start, goal) if end.refused]
-    notes = _notes(start, goal)
-    if rejected:
-        refused = tuple(dict.fromkeys(rejected))
-        return PathAnswer(src=start.vertex.name, dst=goal.vertex.name, rejected=refused, notes=notes)
-    if start.node_id == goal.node_id:
-        answer = paths_in(
-            start.graph, start.vertex.name, goal.vertex.name, candidates=candidates, with_capacity=with_capacity
-        )
-        better = better_classes_within(start, goal, answer.paths) if explain else ()
-        return replace(answer, rejected=tuple(better), notes=notes)
-    both = {end.node_id: nodes[end.node_id] for end in (start, goal)}
-    networks = find_networks(both, measurements)
-    networks = replace(networks, networks=(*networks.networks, *routed_networks(networks.networks, both)))
-    found, rejected = candidates_across(networks, start, goal, measurements)
-    paths = ranked(found)
-    if explain:
-        rejected += better_classes_between(both, networks, start, goal, paths)
-    return PathAnswer(
+    ends = ends if ends is not None else Ends()
+    start, goal = ends.find(nodes, src, local), ends.find(nodes, dst, local)
+    told = PathAnswer(
         src=start.vertex.name,
         dst=goal.vertex.name,
-        paths=explained(paths[:candidates]),
-        rejected=tuple(rejected),
-        capacity=_capacity_across(start, goal, paths) if with_capacity and paths else None,
-        notes=notes,
+        policy=comparison.policy,
+        bytes=comparison.bytes,
+        flows=comparison.flows,
+        notes=_notes(start, goal),
     )
+    if refused := [Rejected(name=end.vertex.name, reason=end.refused) for end in (start, goal) if end.refused]:
+        return replace(told, rejected=tuple(dict.fromkeys(refused)))
+    if start.node_id == goal.node_id:
+        answer = paths_in(
+            start.graph,
+            start.vertex.name,
+            goal.vertex.name,
+            candidates=candidates,
+            with_capacity=with_capacity,
+            comparison=comparison,
+        )
+        better = better_classes_within(start, goal, answer.paths) if explain else ()
+        return replace(told, paths=answer.paths, capacity=answer.capacity, rejected=tuple(better))
+    both = {start.node_id: start.snapshot, goal.node_id: goal.snapshot}
+    networks = find_networks(both, measurements)
+    routed = list(routed_networks(networks.networks, both))
+    networks = replace(networks, networks=(*networks.networks, *roce_networks(both, routed), *routed))
+    found, rejected = candidates_across(networks, start, goal, measurements)
+    paths = ranked(found, comparison)
+    if explain:
+        rejected += better_classes_between(networks, start, goal, paths)
+    total = None
+    if with_capacity and paths:
+        # All networks of the best one's transport: those of others may share its ports.
+        alike = [network for network in networks.networks if network.transport is paths[0].transport]
+        total = capacity(joined(start, goal, alike, measurements), start.vertex.name, goal.vertex.name, across=True)
+    shown = explained(best_of_each(paths, candidates), comparison.policy)
+    return replace(told, paths=shown, rejected=tuple(rejected), capacity=total)
 
 
 def _notes(start: End, goal: End) -> tuple[str, ...]:
@@ -88,21 +105,31 @@ def _notes(start: End, goal: End) -> tuple[str, ...]:
     return tuple(f"{end.node}: {note}" for end in (start, goal) for note in end.graph.notes)
 
 
-def _capacity_across(start: End, goal: End, paths: Sequence[Path]) -> Capacity:
-    """Return what all paths of the best one's transport carry: those of others may share its ports."""
-    alike = [path for path in paths if path.transport is paths[0].transport]
-    return capacity(joined(start, goal, alike), start.vertex.name, goal.vertex.name, across=True)
-
-
-def paths_in(graph: Graph, src: str, dst: str, *, candidates: int = 4, with_capacity: bool = False) -> PathAnswer:
+def paths_in(
+    graph: Graph,
+    src: str,
+    dst: str,
+    *,
+    candidates: int = 4,
+    with_capacity: bool = False,
+    comparison: Comparison = AS_USUAL,
+) -> PathAnswer:
     """Return the candidates between two vertices of one graph, best first, and what all paths carry at once.
 
     Raises:
         InputError: a number of candidates out of bounds.
     """
-    found = explained(ranked(candidates_in(graph, src, dst, candidates)))
-    total = capacity(graph, src, dst) if with_capacity and found else None
-    return PathAnswer(src=src, dst=dst, paths=found, capacity=total)
+    paths = explained(ranked(candidates_in(graph, src, dst, candidates), comparison), comparison.policy)
+    total = capacity(graph, src, dst) if with_capacity and paths else None
+    return PathAnswer(
+        src=src,
+        dst=dst,
+        policy=comparison.policy,
+        bytes=comparison.bytes,
+        flows=comparison.flows,
+        paths=paths,
+        capacity=total,
+    )
 
 
 def all_paths(graph: Graph, ends: Sequence[str]) -> Iterator[Path]:

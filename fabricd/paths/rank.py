@@ -3,15 +3,45 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from fabricd.model.network import ROLES, role_rank
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Path, PathType, Transport
+from fabricd.model.path import Path, PathType, Policy, Transport
+from fabricd.paths.estimate import Comparison, estimated
 
 _TYPE_ORDER = {kind: order for order, kind in enumerate(PathType)}
 _TRANSPORT_ORDER = {transport: order for order, transport in enumerate(Transport)}
 _EVIDENCE_ORDER = {evidence: order for order, evidence in enumerate(Evidence)}
 _LAST = float("inf")
+_FOR_DATA = ROLES[:2]
 
 RankKey = tuple[bool, float, bool, float, int, int, int, int, tuple[str, ...]]
+OrderKey = tuple[bool, bool, int, int, float, int, int, RankKey]
+
+#: Estimates of different networks rest on nominal figures: what differs by less than this many digits is a tie.
+_DIGITS = 3
+
+
+def order_key(path: Path, policy: Policy) -> OrderKey:
+    """Return what answers are ordered by, the best first.
+
+    In this order: there is a path at all; nothing that it needs is missing from what is known; its network is for
+    jobs' data; by policy ``priority`` the class of transport; the least estimated time, known before unknown, between
+    nodes in three digits; less that speaks against it; between nodes the class of transport; and what ``rank_key``
+    says.
+    """
+    between = bool(path.network)
+    transport = _TRANSPORT_ORDER[path.transport]
+    time = path.estimate.time_seconds if path.estimate else None
+    return (
+        path.type is PathType.DIS,
+        bool(path.unverified),
+        role_rank(path.role) if between and path.role not in _FOR_DATA else 0,
+        transport if policy is Policy.PRIORITY else 0,
+        _LAST if time is None else float(f"{time:.{_DIGITS}g}") if between else time,
+        len(path.cautions),
+        transport if between else 0,
+        rank_key(path),
+    )
 
 
 def rank_key(path: Path) -> RankKey:
@@ -39,6 +69,8 @@ def rank_key(path: Path) -> RankKey:
     )
 
 
-def ranked(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the paths best first, each with its place in ``rank``."""
-    return tuple(replace(path, rank=place) for place, path in enumerate(sorted(paths, key=rank_key), start=1))
+def ranked(paths: Iterable[Path], comparison: Comparison) -> tuple[Path, ...]:
+    """Return the paths best first, each with its estimate, and with its place in ``rank``."""
+    timed = (estimated(path, comparison) for path in paths)
+    in_order = sorted(timed, key=lambda path: order_key(path, comparison.policy))
+    return tuple(replace(path, rank=place) for place, path in enumerate(in_order, start=1))

@@ -121,7 +121,7 @@ def test_measurements_decide_and_carry_their_age():
     best, other = find_paths(two_hosts(), "a", "b", measurements=measurements).paths
     assert crossed(best) == "10.2.0.0/24"
     assert (best.bandwidth_bytes_per_second, best.evidence, best.measured_age_seconds) == (7e8, Evidence.MEASURED, 12.0)
-    assert other.because[-1].startswith("narrower: a/fast - network:10.1.0.0/24 (network, 10.1.0.1 virtual) 0.02 GB/s")
+    assert other.because[-1].startswith("narrower: a/fast - network:10.1.0.0/24 (network, 10.1.0.1, virtual) 0.02 GB/s")
     assert best.latency_seconds == pytest.approx(20e-6, rel=0.1)
     # Asked the other way round it is the same measurement.
     back = find_paths(two_hosts(), "b", "a", measurements=measurements).paths[0]
@@ -202,11 +202,11 @@ def explained_classes(*args):
 
 def test_explain_says_why_each_better_class_is_none():
     assert explained_classes(two_hosts(), "a", "b") == {
-        "nvlink": "a has no NVLink port that is up",
-        "infiniband": "a has no InfiniBand port that is up",
-        "roce": "a has no RoCE port that is up",
-        "efa": "a has no EFA port that is up",
-        "slingshot": "a has no Slingshot port that is up",
+        "nvlink": "a has no GPU",
+        "infiniband": "a has no InfiniBand port",
+        "roce": "a has no RoCE port",
+        "efa": "a has no EFA port",
+        "slingshot": "a has no Slingshot port",
     }
     ours, theirs = hgx("a"), hgx("b", lid=20)
     down = tuple(replace(hca, ports=(replace(hca.ports[0], state="down"),)) for hca in theirs.hcas[:2])

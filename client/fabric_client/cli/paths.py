@@ -17,11 +17,13 @@ from fabricd.graph.graph import Graph
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.graph.template import placement
-from fabricd.model.path import PathAnswer, PathType, Rejected
+from fabricd.model.path import PathAnswer, PathType, Policy, Rejected
 from fabricd.paths.ends import Ends, ends_of
+from fabricd.paths.estimate import Comparison
 from fabricd.paths.explain_nccl import given_away
 from fabricd.paths.nccl.view import NcclView
 from fabricd.paths.query import all_paths, find_paths, paths_from, paths_in
+from fabricd.units import parse_size
 
 
 class View(StrEnum):
@@ -41,6 +43,11 @@ EnvOption = Annotated[
     list[str] | None, typer.Option("--nccl-env", metavar="K=V", help="A variable of NCCL to assume; may be repeated.")
 ]
 CapacityOption = Annotated[bool, typer.Option("--capacity", help="Of a pair: what all paths carry at once.")]
+PolicyOption = Annotated[Policy, typer.Option("--policy", help="Order by estimated time, or strictly by transport.")]
+BytesOption = Annotated[
+    str, typer.Option("--bytes", "-b", metavar="SIZE", help="That times are estimated for: 64K, 1G.")
+]
+FlowsOption = Annotated[int, typer.Option("--flows", min=1, help="Transfers that share the path at once.")]
 CandidatesOption = Annotated[int, typer.Option("--candidates", "-k", min=1, max=16, help="At most so many for a pair.")]
 
 
@@ -61,6 +68,9 @@ def paths(
     nccl_env: EnvOption = None,
     candidates: CandidatesOption = 4,
     capacity: CapacityOption = False,
+    policy: PolicyOption = Policy.FASTEST,
+    size: BytesOption = "1G",
+    flows: FlowsOption = 1,
 ) -> None:
     """Show the best paths of a node, or all candidates between two devices, best first."""
     variables = _variables(nccl_env or ())
@@ -68,8 +78,9 @@ def paths(
         raise InputError("--nccl-env bears on NCCL's view only", hint="add --view nccl")
     if capacity and (view is View.NCCL or not dst):
         raise InputError("--capacity is of a pair, by what the hardware can do", hint="name SRC and DST")
+    comparison = Comparison(policy=policy, bytes=parse_size(size), flows=flows)
     source = with_topology(load(origin), topology)
-    wanted = _Wanted(src, dst, explain, candidates, capacity)
+    wanted = _Wanted(src, dst, explain, candidates, capacity, comparison)
     if view is View.NCCL:
         answer = _nccl(source, src, dst, variables)
     elif source.topology is not None:
@@ -95,6 +106,14 @@ class _Wanted:
     explain: bool
     candidates: int
     capacity: bool
+    comparison: Comparison
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters of ``/v1/paths``."""
+        fields = asdict(self)
+        fields |= fields.pop("comparison")
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
 
 
 def _variables(settings: Sequence[str]) -> dict[str, str]:
@@ -126,7 +145,14 @@ def _of_file(topology: NcclTopology, wanted: _Wanted) -> PathAnswer:
     src = _find(graph, wanted.src) if wanted.src else ""
     if wanted.dst:
         dst = _find(graph, wanted.dst)
-        answer = paths_in(graph, src, dst, candidates=wanted.candidates, with_capacity=wanted.capacity)
+        answer = paths_in(
+            graph,
+            src,
+            dst,
+            candidates=wanted.candidates,
+            with_capacity=wanted.capacity,
+            comparison=wanted.comparison,
+        )
         answer = replace(answer, notes=tuple(graph.notes))
     else:
         answer = _all(graph, ends_of(graph), src)
@@ -150,11 +176,7 @@ def _against_nccl(answer: PathAnswer, topology: NcclTopology) -> PathAnswer:
 def _of_nodes(source: Source, wanted: _Wanted) -> PathAnswer:
     if wanted.dst:
         if source.connection is not None:  # the daemon knows what was measured
-            query = {
-                name: str(value).lower() if isinstance(value, bool) else str(value)
-                for name, value in asdict(wanted).items()
-            }
-            return source.connection.get("/v1/paths", PathAnswer, params=query)
+            return source.connection.get("/v1/paths", PathAnswer, params=wanted.query)
         return find_paths(
             source.nodes,
             wanted.src,
@@ -162,9 +184,9 @@ def _of_nodes(source: Source, wanted: _Wanted) -> PathAnswer:
             explain=wanted.explain,
             candidates=wanted.candidates,
             with_capacity=wanted.capacity,
+            comparison=wanted.comparison,
         )
-    ends = Ends(source.nodes)
-    start = ends.find(wanted.src or source.node().node.node_id)
+    start = Ends().find(source.nodes, wanted.src or source.node().node.node_id)
     return _all(start.graph, ends_of(start.graph, source.nodes[start.node_id]), start.vertex.name if wanted.src else "")
 
 

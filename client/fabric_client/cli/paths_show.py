@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from fabric_client.cli.show import clean, console, table, text
-from fabricd.model.path import Path, PathAnswer
-from fabricd.units import format_bandwidth, format_latency
+from fabricd.model.path import Estimate, Path, PathAnswer
+from fabricd.units import format_bandwidth, format_latency, format_size, format_time
+
+#: Names shown of those with one reason.
+_ALIKE = 6
 
 
 def show_table(answer: PathAnswer, *, pair: bool) -> None:
@@ -14,14 +17,15 @@ def show_table(answer: PathAnswer, *, pair: bool) -> None:
     out = console()
     columns = ["SRC", "DST", "TYPE", "TRANSPORT", ">BANDWIDTH", ">LATENCY", "EVIDENCE", "THROUGH"]
     if answer.paths and pair:
-        out.print(table(["RANK", *columns], [[path.rank, *_row(path)] for path in answer.paths]))
+        columns.insert(6, f">{format_size(answer.bytes)} IN")
+        out.print(table(["RANK", *columns], [[path.rank, *_row(path, timed=True)] for path in answer.paths]))
     elif answer.paths:
         out.print(table(columns, [_row(path) for path in _one_way(answer.paths)]))
     else:
         out.print(text(f"no path from {answer.src or 'here'} to {answer.dst or 'anything'}", "yellow"))
     _show_capacity(out, answer)
-    for one in answer.rejected if pair else ():
-        out.print(text(f"no candidate: {one.name}: {one.reason}", "dim"))
+    if pair:
+        _show_rejected(out, answer, "dim")
     _show_notes(out, answer)
 
 
@@ -36,11 +40,12 @@ def _one_way(paths: Sequence[Path]) -> list[Path]:
     return list(shown.values())
 
 
-def _row(path: Path) -> tuple[object, ...]:
+def _row(path: Path, *, timed: bool = False) -> tuple[object, ...]:
     through = " ".join(hop.dst.removeprefix("network:") for hop in path.hops[:-1])
     bandwidth = format_bandwidth(path.bandwidth_bytes_per_second) + (" virtual" if path.virtual else "")
     latency = format_latency(path.latency_seconds)
-    return (path.src, path.dst, path.type, path.transport, bandwidth, latency, path.evidence, through)
+    time = [format_time(path.estimate.time_seconds if path.estimate else None)] if timed else []
+    return (path.src, path.dst, path.type, path.transport, bandwidth, latency, *time, path.evidence, through)
 
 
 def show_explained(answer: PathAnswer) -> None:
@@ -51,6 +56,8 @@ def show_explained(answer: PathAnswer) -> None:
         figures = f"{format_bandwidth(path.bandwidth_bytes_per_second)}, {format_latency(path.latency_seconds)}"
         title = f"{place}{path.src} -> {path.dst}: {path.type} over {path.transport}, {figures}, {path.evidence}"
         out.print(text(title, "bold"))
+        if path.estimate is not None:
+            out.print(text(f"     {_estimate(path.estimate)}"))
         for hop in path.hops:
             speed = format_bandwidth(hop.bandwidth_bytes_per_second)
             detail = f", {hop.detail}" if hop.detail else ""
@@ -58,11 +65,31 @@ def show_explained(answer: PathAnswer) -> None:
         for reason in path.because:
             out.print(text(f"     {reason}"))
     _show_capacity(out, answer)
-    for one in answer.rejected:
-        out.print(text(f"no candidate: {one.name}: {one.reason}"))
+    _show_rejected(out, answer)
     if not answer.paths:
         out.print(text(f"no path from {clean(answer.src)} to {clean(answer.dst)}", "yellow"))
     _show_notes(out, answer)
+
+
+def _estimate(estimate: Estimate) -> str:
+    """Tell an estimate with its parts, and where each comes from."""
+    latency = f"{format_latency(estimate.latency_seconds)} latency, {estimate.latency_evidence}"
+    transfer = "its bandwidth is not known"
+    if estimate.transfer_seconds is not None:
+        share = f"1 of {estimate.flows} shares of the path, " if estimate.flows > 1 else ""
+        bandwidth = f"{format_bandwidth(estimate.share_bytes_per_second)}, {estimate.bandwidth_evidence}"
+        transfer = f"{format_time(estimate.transfer_seconds)} at {share}{bandwidth}"
+    return f"{format_size(estimate.bytes)} in {format_time(estimate.time_seconds)}: {latency}; {transfer}"
+
+
+def _show_rejected(out: Console, answer: PathAnswer, style: str = "") -> None:
+    """Print what is no candidate; what has the same reason in one line."""
+    names: dict[str, list[str]] = {}
+    for one in answer.rejected:
+        names.setdefault(one.reason, []).append(one.name)
+    for reason, alike in names.items():
+        more = f" and {len(alike) - _ALIKE} more" if len(alike) > _ALIKE else ""
+        out.print(text(f"no candidate: {', '.join(alike[:_ALIKE])}{more}: {reason}", style))
 
 
 def _show_notes(out: Console, answer: PathAnswer) -> None:

@@ -1,0 +1,54 @@
+"""How long a transfer over a path takes, from the path's own figures: its latency, and the bytes over a fair share."""
+
+from dataclasses import dataclass, replace
+
+from fabricd.errors import InputError
+from fabricd.model.observation import Evidence
+from fabricd.model.path import DEFAULT_BYTES, Estimate, Path, PathType, Policy
+
+MAX_BYTES = 1 << 60
+MAX_FLOWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What candidates are compared for.
+
+    Raises:
+        InputError: a size or a number of flows that no transfer has.
+    """
+
+    policy: Policy = Policy.FASTEST
+    bytes: int = DEFAULT_BYTES
+    flows: int = 1  #: transfers that share a path at once, this one included
+
+    def __post_init__(self) -> None:
+        for what, value, most in (("bytes", self.bytes, MAX_BYTES), ("flows", self.flows, MAX_FLOWS)):
+            if not 1 <= value <= most:
+                raise InputError(f"{value} {what} asked for", hint=f"between 1 and {most}")
+
+
+AS_USUAL = Comparison()
+
+
+def estimated(path: Path, comparison: Comparison) -> Path:
+    """Return a path with the estimated time of one transfer.
+
+    Every flow gets the same share of the bottleneck. Unknown bandwidth across a network leaves the time unknown; within
+    a node it bounds nothing that is known of, so there the latency is all (as in the order of paths).
+    """
+    bandwidth, latency = path.bandwidth_bytes_per_second, path.latency_seconds
+    share = None if bandwidth is None else bandwidth / comparison.flows
+    transfer = None if share is None else comparison.bytes / share
+    known = path.type is not PathType.DIS and (transfer is not None or path.type is not PathType.NET)
+    estimate = Estimate(
+        bytes=comparison.bytes,
+        flows=comparison.flows,
+        time_seconds=(latency or 0.0) + (transfer or 0.0) if known else None,
+        latency_seconds=latency,
+        transfer_seconds=transfer,
+        share_bytes_per_second=share,
+        latency_evidence=Evidence.ASSUMED if path.measured_age_seconds is None else Evidence.MEASURED,
+        bandwidth_evidence=path.evidence,
+    )
+    return replace(path, estimate=estimate)

@@ -1,0 +1,121 @@
+"""What a port's own tables say of how a network is used by it: address, GID, MTU, and the switch it is plugged into."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+
+from fabricd.graph.snapshot import carriers_of
+from fabricd.model.device import Hca, HcaPort, NetInterface
+from fabricd.model.network import NetworkPort
+from fabricd.model.snapshot import Snapshot
+
+_ROCE_V2 = "roce-v2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortFacts:
+    """Of one port on one network; "" and ``None`` are "not known"."""
+
+    address: str = ""
+    gid_index: int | None = None
+    gid_type: str = ""
+    mtu_bytes: int | None = None
+    leaf: str = ""  #: name or GUID of the switch
+    leaf_port: str = ""
+    cautions: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """For people: ``"10.1.0.1, GID 3 (roce-v2), MTU 4096, leaf-07 port 12"``."""
+        gid = f"GID {self.gid_index}" + (f" ({self.gid_type})" if self.gid_type else "")
+        parts = [self.address, gid if self.gid_index is not None else ""]
+        parts.append(f"MTU {self.mtu_bytes}" if self.mtu_bytes else "")
+        return ", ".join(filter(None, [*parts, self.plugged_into]))
+
+    @property
+    def plugged_into(self) -> str:
+        """The switch and its port."""
+        return " port ".join(filter(None, [self.leaf, self.leaf_port]))
+
+
+def port_facts(snapshot: Snapshot, port: NetworkPort) -> PortFacts:
+    """Return what is known of a port on a network that it is on."""
+    by_name = {interface.name: interface for interface in snapshot.interfaces}
+    name, _, number = port.interface.rpartition(":")
+    for hca in snapshot.hcas:
+        if hca.name == name:
+            for one in hca.ports:
+                if str(one.port) == number:
+                    return _of_hca(snapshot, hca, one, port, by_name)
+    interface = by_name.get(port.interface)
+    if interface is None:
+        return PortFacts(address=port.address)
+    leaf, leaf_port = _by_lldp(snapshot, interface, by_name)
+    return PortFacts(address=port.address, mtu_bytes=interface.mtu, leaf=leaf, leaf_port=leaf_port)
+
+
+def _of_hca(
+    snapshot: Snapshot, hca: Hca, one: HcaPort, port: NetworkPort, by_name: dict[str, NetInterface]
+) -> PortFacts:
+    if one.link_layer == "infiniband":
+        first = min(one.gids, key=lambda gid: gid.index, default=None)
+        leaf, leaf_port = _by_walk(snapshot, port.interface)
+        index, kind = (first.index, first.type) if first else (None, "")
+        return PortFacts(gid_index=index, gid_type=kind, mtu_bytes=one.active_mtu, leaf=leaf, leaf_port=leaf_port)
+    leaf, leaf_port = next(
+        filter(any, (_by_lldp(snapshot, one, by_name) for one in _netdevs(hca, one, by_name))), ("", "")
+    )
+    index, kind = _gid_of(one, port.address)
+    roce = hca.kind in ("roce", "soft-roce")
+    lacks = f"the GID table of {port.interface} has no RoCE v2 entry for {port.address}"
+    return PortFacts(
+        address=port.address,
+        gid_index=index,
+        gid_type=kind,
+        mtu_bytes=one.active_mtu,
+        leaf=leaf,
+        leaf_port=leaf_port,
+        cautions=(lacks,) if roce and one.gids and port.address and kind != _ROCE_V2 else (),
+    )
+
+
+def _gid_of(port: HcaPort, address: str) -> tuple[int | None, str]:
+    """Return the entry of a GID table that stands for an IP address, RoCE v2 before v1."""
+    try:
+        wanted = ip_address(address)
+    except ValueError:
+        return None, ""
+    mapped = wanted if isinstance(wanted, IPv6Address) else IPv6Address(f"::ffff:{wanted}")
+    fitting = [gid for gid in port.gids if _parsed(gid.gid) == mapped]
+    best = min(fitting, key=lambda gid: (gid.type != _ROCE_V2, gid.index), default=None)
+    return (best.index, best.type) if best else (None, "")
+
+
+def _parsed(text: str) -> IPv6Address | None:
+    try:
+        return IPv6Address(text)
+    except ValueError:  # a snapshot comes from another host
+        return None
+
+
+def _netdevs(hca: Hca, port: HcaPort, by_name: dict[str, NetInterface]) -> Iterator[NetInterface]:
+    names = {gid.interface for gid in port.gids}
+    yield from (one for one in by_name.values() if one.rdma_device == hca.name or one.name in names)
+
+
+def _by_lldp(snapshot: Snapshot, interface: NetInterface, by_name: dict[str, NetInterface]) -> tuple[str, str]:
+    """Return the switch that one of an interface's cards is plugged into, and that switch's port."""
+    cards = {interface.name, *(carrier.name for carrier, _ in carriers_of(interface, by_name))}
+    for neighbor in snapshot.lldp:
+        if neighbor.interface in cards:
+            return neighbor.system_name or neighbor.chassis_id, neighbor.port_id or neighbor.port_description
+    return "", ""
+
+
+def _by_walk(snapshot: Snapshot, port: str) -> tuple[str, str]:
+    for fabric in snapshot.ib_fabrics:
+        for switch in fabric.switches:
+            for link in switch.links:
+                if link.local_port == port:
+                    return switch.name or switch.guid, str(link.port)
+    return "", ""
