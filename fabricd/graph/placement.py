@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fabricd.graph.networks_nvlink import domain_of, out_of_domain
-from fabricd.graph.placement_import import Imported, names_of
 from fabricd.graph.placement_seen import Seen, seen_places
 from fabricd.model.observation import Evidence
 from fabricd.model.placement import Place, Position
 from fabricd.model.snapshot import Snapshot
+from fabricd.placement.imported import Imported, names_of
 
 _FIELDS = ("block", "rack", "zone", "region", "nvlink_domain")
 

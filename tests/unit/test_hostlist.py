@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabricd.errors import ParseError
-from fabricd.graph.hostlist import MAX_NAMES, expand
+from fabricd.placement.hostlist import MAX_NAMES, expand
 
 
 @pytest.mark.parametrize(

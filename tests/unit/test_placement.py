@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from fabricd.graph.placement import placement
-from fabricd.graph.placement_import import Imported
 from fabricd.model.device import LldpNeighbor
 from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
 from fabricd.model.observation import Evidence
 from fabricd.model.placement import Place, Position
+from fabricd.placement.imported import Imported
 from tests.support.nodes import hca, ib_port, mapping, nic, node, nvl_tray
 
 

@@ -1,8 +1,8 @@
 """Reads a file that says where nodes stand; its content decides which form it has."""
 
 from fabricd.errors import ParseError
-from fabricd.graph import placement_json, placement_slurm, placement_yaml
-from fabricd.graph.placement_import import Imported
+from fabricd.placement import documents, slurm, slurm_yaml
+from fabricd.placement.imported import Imported
 
 #: The labels of 10,000 nodes fill 40 MiB.
 MAX_BYTES = 64 * 2**20
@@ -26,11 +26,11 @@ def read_placement(data: bytes, origin: str) -> Imported:
     except UnicodeDecodeError as error:
         raise ParseError(f"{origin} is no text in UTF-8: {error}") from error
     if text.lstrip()[:1] in ("{", "["):
-        return placement_json.read(text.encode(), origin)
-    if placement_slurm.looks_so(text):
-        return placement_slurm.read(text, origin)
-    if placement_yaml.looks_so(text):
-        return placement_yaml.read(text, origin)
+        return documents.read(text.encode(), origin)
+    if slurm.looks_so(text):
+        return slurm.read(text, origin)
+    if slurm_yaml.looks_so(text):
+        return slurm_yaml.read(text, origin)
     raise ParseError(
         f"{origin} does not say where nodes stand",
         hint="understood are Slurm's topology.conf and topology.yaml, topograph's output, "

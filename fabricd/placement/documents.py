@@ -6,9 +6,9 @@ Sources: topograph, docs/engines/graph.md; Kubernetes' API reference (Node); EC2
 import msgspec
 
 from fabricd.errors import ParseError
-from fabricd.graph.node_labels import position_of
-from fabricd.graph.placement_import import Imported, with_short_names
 from fabricd.model.placement import Position
+from fabricd.placement.imported import Imported, with_short_names
+from fabricd.placement.labels import position_of
 
 _MAX_NODES = 200_000
 _MAX_LEVELS = 16

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from fabricd.errors import ParseError
-from fabricd.graph.node_labels import position_of
-from fabricd.graph.placement_import import names_of
-from fabricd.graph.placement_read import read_placement
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.placement import Position
+from fabricd.placement.imported import names_of
+from fabricd.placement.labels import position_of
+from fabricd.placement.read import read_placement
 from tests.support.nodes import node
 
 TREE = """

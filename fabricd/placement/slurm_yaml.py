@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fabricd.errors import ParseError, UnavailableError
-from fabricd.graph.placement_import import Imported
-from fabricd.graph.placement_slurm import SlurmTopology
+from fabricd.placement.imported import Imported
+from fabricd.placement.slurm import SlurmTopology
 
 #: The parser takes a second for 100 KiB where its C part is missing.
 _MAX_CHARACTERS = 4 * 2**20

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabricd.errors import ParseError
-from fabricd.graph.hostlist import expand
-from fabricd.graph.placement_import import Imported
 from fabricd.model.placement import Position
+from fabricd.placement.hostlist import expand
+from fabricd.placement.imported import Imported
 
 #: Switches above a node at most; a fabric of Slurm's largest sites has three.
 _MAX_LEVELS = 16
