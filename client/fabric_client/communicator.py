@@ -3,6 +3,8 @@
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
 from fabric_client.arrays import Array, apart, as_input, as_result, check_leading_axis, check_writable
 from fabric_client.explain import explain_communicator
 from fabric_client.ops import ReduceOp, check_op_for_dtype, parse_op
@@ -357,13 +359,18 @@ class Communicator:
             raise InputError(f"cannot reduce {source.dtype}: not in this machine's byte order")
         return source, operator
 
-    def _check_rank(self, rank: int, what: str) -> None:
-        if not 0 <= rank < self.size:
-            raise InputError(f"{what} {rank} is not a rank of this group", hint=f"valid: 0 to {self.size - 1}")
+    def _check_rank(self, rank: object, what: str) -> None:
+        if not _is_between(rank, 0, self.size - 1):
+            raise InputError(f"{what} {rank!r} is not a rank of this group", hint=f"valid: 0 to {self.size - 1}")
 
     def _check_peer(self, rank: int, what: str, tag: int) -> None:
         self._check_rank(rank, what)
         if rank == self.rank:
             raise InputError(f"{what} {rank} is this rank itself", hint="copy the array instead")
-        if not 0 <= tag <= _TAG_MAX:
-            raise InputError(f"tag {tag} cannot be used", hint=f"valid: 0 to {_TAG_MAX}")
+        if not _is_between(tag, 0, _TAG_MAX):
+            raise InputError(f"tag {tag!r} cannot be used", hint=f"valid: 0 to {_TAG_MAX}")
+
+
+def _is_between(value: object, least: int, greatest: int) -> bool:
+    """Tell whether a value is an integer, of Python's or NumPy's, within bounds."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= greatest

@@ -15,6 +15,7 @@ from fabric_client.rendezvous import Member, Rendezvous, new_claim
 from fabric_client.runner import Runner
 from fabric_client.watch import GroupWatch
 from fabricd.errors import FabricError, InputError, UnavailableError
+from fabricd.install import install_line
 from fabricd.localview import LocalView, collect
 from fabricd.locations import find_socket
 from fabricd.model.snapshot import Snapshot
@@ -146,7 +147,7 @@ def _check_installed() -> None:
     if missing:
         raise UnavailableError(
             f"the MPI engine needs {' and '.join(missing)}, which this Python does not have",
-            hint="python3 -m pip install 'fabricd[mpi]'",
+            hint=install_line("mpi"),
         )
 
 

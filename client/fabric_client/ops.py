@@ -43,13 +43,13 @@ _BY_NAME: dict[str, ReduceOp] = {op.value: op for op in ReduceOp}
 _KIND_NAMES = {"b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats", "c": "complex"}
 
 
-def parse_op(op: str | ReduceOp) -> ReduceOp:
+def parse_op(op: object) -> ReduceOp:
     """Return the operator of that name.
 
     Raises:
         InputError: there is none; lists those there are.
     """
-    found = _BY_NAME.get(op)
+    found = _BY_NAME.get(op) if isinstance(op, str) else None
     if found is None:
         raise InputError(f"no operator called {op!r}", hint="valid: " + ", ".join(ReduceOp))
     return found

@@ -3,9 +3,8 @@
 import sys
 from typing import NoReturn
 
+from fabricd.install import install_line
 from fabricd.stdio import flushed, open_standard_streams
-
-INSTALL = "python3 -m pip install 'fabricd[daemon]'"
 
 
 def main() -> NoReturn:
@@ -16,6 +15,6 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if (error.name or "fabricd").split(".")[0] == "fabricd":
             raise
-        sys.stderr.write(f"fabricd: {error.name} is not installed; the daemon needs it: {INSTALL}\n")
+        sys.stderr.write(f"fabricd: {error.name} is not installed; the daemon needs it: {install_line('daemon')}\n")
         sys.exit(2)
     sys.exit(flushed("fabricd", run()))

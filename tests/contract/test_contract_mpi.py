@@ -65,6 +65,10 @@ calls = {
     "blocks": lambda: comm.all_to_all(np.ones((5, 2))),
     "root": lambda: comm.broadcast(np.ones(3), root=2),
     "negative root": lambda: comm.reduce(np.ones(3), root=-1),
+    "root of a wrong type": lambda: comm.broadcast(np.ones(3), root=0.0),
+    "op of a wrong type": lambda: comm.all_reduce(np.ones(3), ["sum"]),
+    "dest of a wrong type": lambda: comm.send(np.ones(3), "1"),
+    "tag of a wrong type": lambda: comm.recv(np.ones(3), 1 - comm.rank, tag=None),
     "self": lambda: comm.send(np.ones(3), comm.rank),
     "dest": lambda: comm.send(np.ones(3), 7),
     "tag": lambda: comm.recv(np.ones(3), 1 - comm.rank, tag=-1),
@@ -77,6 +81,7 @@ for name, call in calls.items():
     except InputError as error:
         said[name] = str(error)
 assert comm.all_reduce(np.float64(1)) == comm.size  # the ranks are in step
+comm.broadcast(np.ones(3), root=np.int64(1))
 comm.close()
 print(json.dumps([sorted(calls), said]))
 """

@@ -1,10 +1,12 @@
 """``fabricctl run``: ranks start, are looked after, and leave nothing. The ranks here need no MPI."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -64,9 +66,10 @@ def pids_of(job, count):
 
 def test_ranks_find_what_torchrun_would_tell_them(run):
     done = run(
-        "import os, json; print(json.dumps({k: os.environ.get(k) for k in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', "
+        "import os, sys, json; sys.stdout.write(json.dumps({k: os.environ.get(k) for k in ('RANK', 'WORLD_SIZE', "
+        "'LOCAL_RANK', "
         "'LOCAL_WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT', 'FABRICD_GROUP', 'FABRICD_URL', 'PMI_FD', 'PMI_RANK', "
-        "'FABRICD_INCARNATION', 'FABRICD_GROUP_SECRET')}))",
+        "'FABRICD_INCARNATION', 'FABRICD_GROUP_SECRET')}) + '\\n')",  # at once, or ranks' lines mix
         "--group", "mine", n=3, PMI_FD="5", PMI_RANK="0", FABRICD_GROUP_SECRET="outer",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -139,8 +142,9 @@ def test_output_is_prefixed_on_request(run):
     assert {"[0] out 0", "[1] out 1"} <= set(lines)
     assert {"[0] err 0", "[1] err 1"} <= set(done.stderr.splitlines())
     for rank in "01":
-        mine = "".join(line.removeprefix(f"[{rank}] ") for line in lines if line.startswith(f"[{rank}] x"))
-        assert mine.count("x") == 200_000
+        mine = [line for line in lines if line.startswith((f"[{rank}] x", f"[{rank}+] x"))]
+        assert sum(line.count("x") for line in mine) == 200_000
+        assert [line.startswith(f"[{rank}+]") for line in mine] == [number > 0 for number in range(len(mine))]
 
 
 @pytest.mark.parametrize("to", ["| head -1", ">/dev/full"])
@@ -153,6 +157,24 @@ def test_output_that_nobody_takes_ends_the_job(url, to):
     assert done.stdout.splitlines()[-1] == "141"
     assert done.stderr.startswith("fabricctl: cannot write the ranks' output: ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("options", "number", "status"), [(["--timeout", "1"], None, 124), ([], signal.SIGTERM, 143)])
+def test_a_reader_that_stalls_does_not_hold_up_the_end(url, options, number, status):
+    command = [FABRICCTL, "run", "-n", "2", "--prefix", *options, "--", "sh", "-c", "while echo line; do :; done"]
+    environment = {**os.environ, "FABRICD_URL": url}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    ) as job:
+        capacity = fcntl.fcntl(job.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        eventually(lambda: unread(job.stdout) > capacity - 100)
+        if number is not None:
+            job.send_signal(number)
+        assert job.wait(10) == status
+
+
+def unread(pipe):
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_what_a_rank_has_left_behind_does_not_hold_the_job(url):

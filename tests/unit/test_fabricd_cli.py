@@ -13,6 +13,7 @@ from demo.daemons import program
 from fabricd import __version__
 from fabricd.cli.main import run
 from fabricd.cli.table import print_snapshot, safe
+from fabricd.install import install_line
 from fabricd.model.codec import from_json
 from fabricd.model.device import Gpu, Hca, HcaPort, InterfaceKind, IpAddress, NetInterface, NvLink, PciDevice, PcieLink
 from fabricd.model.identity import Cpu, NodeIdentity
@@ -220,10 +221,7 @@ def test_a_missing_extra_is_told_with_the_line_that_installs_it():
     code = "import sys; sys.modules['typer'] = None; import fabricd.cli; fabricd.cli.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert (
-        done.stderr
-        == "fabricd: typer is not installed; the daemon needs it: python3 -m pip install 'fabricd[daemon]'\n"
-    )
+    assert done.stderr == f"fabricd: typer is not installed; the daemon needs it: {install_line('daemon')}\n"
 
 
 def test_looking_at_the_machine_does_not_load_the_web_framework():

@@ -3,9 +3,8 @@
 import sys
 from typing import NoReturn
 
+from fabricd.install import install_line
 from fabricd.stdio import flushed, open_standard_streams
-
-INSTALL = "python3 -m pip install 'fabricd[cli]'"
 
 
 def main() -> NoReturn:
@@ -16,7 +15,9 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if (error.name or "fabricd").split(".")[0] in ("fabricd", "fabric_client"):
             raise
-        sys.stderr.write(f"fabricctl: {error.name} is not installed; the command line needs it: {INSTALL}\n")
+        sys.stderr.write(
+            f"fabricctl: {error.name} is not installed; the command line needs it: {install_line('cli')}\n"
+        )
         sys.exit(2)
     except KeyboardInterrupt:  # the imports take a moment
         sys.exit(130)

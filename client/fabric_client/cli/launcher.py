@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 import ctypes
-import io
+import itertools
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
 
+from fabric_client.cli.output import Output, Pump
 from fabric_client.engine.settings import is_of_process_manager
 from fabricd.errors import InputError
 
@@ -20,9 +20,8 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, sign
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 #: Between SIGTERM and SIGKILL.
 _KILL_SECONDS = 3.0
-#: A rank that has ended may have left a child that holds its pipes open.
+#: For what is still to be written when a rank or the job has ended.
 _DRAIN_SECONDS = 1.0
-_CHUNK = 65536
 _TIMED_OUT = 124  # as timeout(1) says
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -85,9 +84,13 @@ def run_job(job: Job) -> int:
         InputError: the command cannot be started.
     """
     try:
-        return asyncio.run(_Run(job).run())
+        return asyncio.run(_run(job))
     finally:
         end_on_signals()  # the event loop has taken its handlers away
+
+
+async def _run(job: Job) -> int:
+    return await _Run(job).run()
 
 
 def end_on_signals() -> None:
@@ -105,20 +108,19 @@ def _status(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"fabricctl: {text}\n")
-    sys.stderr.flush()
-
-
 class _Run:
     """One run of a job."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._processes: list[asyncio.subprocess.Process] = []
-        self._pumps: dict[int, list[asyncio.Future[None]]] = {}
+        self._pumps: list[list[Pump]] = []
         self._status = 0
         self._ending: asyncio.Task[None] | None = None
+        self._running = 0
+        self._none_runs = asyncio.Event()
+        self._err = Output(sys.stderr.fileno(), self._output_lost)
+        self._outputs = [Output(sys.stdout.fileno(), self._output_lost), self._err] if job.prefix else []
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -129,24 +131,26 @@ class _Run:
         try:
             port = free_port()
             for rank in range(self._job.ranks):
-                self._processes.append(await self._start(rank, port))
-            await asyncio.gather(*(self._follow(rank, process) for rank, process in enumerate(self._processes)))
+                if self._ending is None:
+                    await self._start(rank, port)
+            self._running = len(self._processes)
+            await asyncio.gather(*(self._follow(rank) for rank in range(self._running)))
         finally:
             if deadline is not None:
                 deadline.cancel()
             if self._ending is not None:
                 self._ending.cancel()
-            if self._status:
-                self._send(signal.SIGKILL)  # what failed ranks have started and left
+            await self._clear_up()
         return self._status
 
-    async def _start(self, rank: int, port: int) -> asyncio.subprocess.Process:
+    async def _start(self, rank: int, port: int) -> None:
         # Pipes of our own: with asyncio's, a rank would end only when whatever it has started has closed them.
-        pipes = [os.pipe(), os.pipe()] if self._job.prefix else []
-        out, err = (write for _, write in pipes) if pipes else (None, None)
+        pipes: list[tuple[int, int]] = []
         # A rank is no foreground process of the terminal, so reading from it would stop the rank.
         reads = rank == 0 and not sys.stdin.isatty()
         try:
+            pipes.extend(os.pipe() for _ in self._outputs)
+            out, err = (write for _, write in pipes) if pipes else (None, None)
             process = await asyncio.create_subprocess_exec(
                 *self._job.command,
                 env=rank_environment(self._job.environ, rank, self._job.ranks, port),
@@ -158,46 +162,65 @@ class _Run:
             )
         except OSError as error:
             self._status = 2
+            for read, _ in pipes:
+                os.close(read)
             raise InputError(f"cannot start {self._job.command[0]!r}: {error.strerror}") from error
         finally:
             for _, write in pipes:
                 os.close(write)
-        self._pumps[rank] = [
-            asyncio.ensure_future(_pump(read, to, f"[{rank}] ".encode(), self._output_lost))
-            for (read, _), to in zip(pipes, (sys.stdout.buffer, sys.stderr.buffer), strict=False)
-        ]
-        return process
+        self._processes.append(process)
+        self._pumps.append(
+            [Pump(read, output, str(rank)) for (read, _), output in zip(pipes, self._outputs, strict=True)]
+        )
 
-    async def _follow(self, rank: int, process: asyncio.subprocess.Process) -> None:
-        returncode = await process.wait()
-        if pumps := self._pumps[rank]:
-            await asyncio.wait(pumps, timeout=_DRAIN_SECONDS)
-            for pump in pumps:
-                pump.cancel()
+    async def _follow(self, rank: int) -> None:
+        returncode = await self._processes[rank].wait()
+        self._running -= 1
+        if not self._running:
+            self._none_runs.set()
+        for pump in self._pumps[rank]:
+            pump.rank_has_ended()
+        copied = [pump.copied for pump in self._pumps[rank]]
+        if copied:
+            await asyncio.wait(copied, timeout=_DRAIN_SECONDS)  # what it had to say comes first
         if returncode != 0:
             self._failed(rank, returncode)
+        if copied:
+            await asyncio.wait(copied)  # however slow the reader is
+
+    async def _clear_up(self) -> None:
+        """End what is left, and have the last messages written, unless nobody takes them."""
+        if self._status:
+            self._send(signal.SIGKILL)  # what failed ranks have started and left
+        ends = asyncio.gather(*(process.wait() for process in self._processes), self._err.flush())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ends, _DRAIN_SECONDS)
+        for output in {self._err, *self._outputs}:
+            output.close()
 
     def _failed(self, rank: int, returncode: int) -> None:
         how = f"signal {signal.Signals(-returncode).name}" if returncode < 0 else f"status {returncode}"
         if self._status == 0:
             self._status = _status(returncode)
-            _say(f"rank {rank} ended with {how}")
-        if self._ending is None and any(process.returncode is None for process in self._processes):
+            self._say(f"rank {rank} ended with {how}")
+        if self._ending is None and self._running:
             self._ending = asyncio.ensure_future(self._end_after(self._job.grace))
 
-    def _output_lost(self, out: BinaryIO, error: OSError) -> None:
+    def _output_lost(self, error: OSError) -> None:
         """Nobody reads the output any more, or the disk is full: end the job, whose ranks would have met it, too."""
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, out.fileno())  # what the ranks still write, and what is buffered, goes there
-        os.close(nothing)
+        if not self._job.prefix:
+            return  # the ranks write by themselves
         if self._status == 0:
             self._status = 128 + signal.SIGPIPE
-            _say(f"cannot write the ranks' output: {error.strerror}")
+            self._say(f"cannot write the ranks' output: {error.strerror}")
         if self._ending is None:
             self._end_now()
 
+    def _say(self, text: str) -> None:
+        self._err.post(f"fabricctl: {text}")
+
     def _timed_out(self) -> None:
-        _say(f"the job did not end within {self._job.timeout:g} s")
+        self._say(f"the job did not end within {self._job.timeout:g} s")
         self._status = self._status or _TIMED_OUT
         self._end_now()
 
@@ -218,44 +241,17 @@ class _Run:
         self._ending = asyncio.ensure_future(self._end_after(0.0 if first else _KILL_SECONDS))
 
     async def _end_after(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        self._send(signal.SIGTERM)
-        await asyncio.sleep(_KILL_SECONDS)
-        self._send(signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._none_runs.wait()
+            self._send(number)
+            seconds = _KILL_SECONDS
+        await asyncio.sleep(_DRAIN_SECONDS)
+        for pump in itertools.chain.from_iterable(self._pumps):
+            pump.copied.cancel()  # a reader that stalls does not hold up the job's end
 
     def _send(self, number: signal.Signals) -> None:
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)
-
-
-async def _pump(descriptor: int, out: BinaryIO, prefix: bytes, lost: Callable[[BinaryIO, OSError], None]) -> None:
-    """Copy lines, each behind the prefix; a line that does not end is cut, so that memory stays bounded."""
-    stream = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(stream), io.FileIO(descriptor)
-    )
-    rest = b""
-    try:
-        while chunk := await stream.read(_CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > _CHUNK:
-                lines.append(rest)
-                rest = b""
-            _write_lines(lines, out, prefix, lost)
-    finally:
-        transport.close()
-        if rest:
-            _write_lines([rest], out, prefix, lost)
-
-
-def _write_lines(
-    lines: Sequence[bytes], out: BinaryIO, prefix: bytes, lost: Callable[[BinaryIO, OSError], None]
-) -> None:
-    if not lines:
-        return
-    try:
-        out.write(b"".join(prefix + line + b"\n" for line in lines))
-        out.flush()
-    except OSError as error:
-        lost(out, error)

@@ -19,6 +19,7 @@ from pathlib import Path
 import mpi4py
 
 from fabricd.errors import EngineError, FabricError, UnavailableError
+from fabricd.install import install_line
 
 # Before the import of MPI: importing it must not start MPI, and its exit handler must not end it.
 mpi4py.rc.initialize = False
@@ -27,9 +28,7 @@ mpi4py.rc.finalize = False
 try:
     from mpi4py import MPI as MPI
 except (ImportError, RuntimeError) as error:
-    raise UnavailableError(
-        f"mpi4py finds no MPI library: {error}", hint="python3 -m pip install 'fabricd[mpi]'"
-    ) from error
+    raise UnavailableError(f"mpi4py finds no MPI library: {error}", hint=install_line("mpi")) from error
 
 _POLL_SECONDS = 0.05
 _SEGMENT = "/dev/shm/mpich_shm_"  # noqa: S108 - MPICH's own name, in POSIX shared memory
@@ -48,7 +47,7 @@ def library_version() -> str:
     if len(words) < 3 or words[:2] != ["MPICH", "Version"]:
         raise UnavailableError(
             f"mpi4py runs on {lines[0][:80] if lines else 'an unknown MPI library'}, not on MPICH",
-            hint="python3 -m pip install 'fabricd[mpi]' brings MPICH with UCX; remove other builds of mpi4py",
+            hint=f"{install_line('mpi')} brings MPICH with UCX; remove other builds of mpi4py",
         )
     return f"MPICH {words[2]}"
 
@@ -144,7 +143,7 @@ def _library() -> ctypes.CDLL:
             path = line.split(maxsplit=5)[-1].strip()
             if os.path.basename(path).startswith("libmpi") and ".so" in path:  # noqa: PTH119 - a string, no file
                 return ctypes.CDLL(path)
-    raise UnavailableError("mpi4py has loaded no shared MPI library", hint="python3 -m pip install 'fabricd[mpi]'")
+    raise UnavailableError("mpi4py has loaded no shared MPI library", hint=install_line("mpi"))
 
 
 def _call(
