@@ -6,7 +6,7 @@ the sense of nccl-tests, so that figures of different collectives and numbers of
 
 from dataclasses import dataclass
 
-from fabricd.model.path import Hop
+from fabricd.model.path import Hop, PathType
 from fabricd.model.plan import Setting
 
 
@@ -46,10 +46,32 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedChannel:
+    """One channel that NCCL's search found on a machine."""
+
+    ranks: tuple[int, ...]  #: in order; of NVLS the head alone
+    nets: tuple[int, int] | None = None  #: ports by which data enter and leave, as net devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a search of NCCL's finds on the first machine of a kind."""
+
+    algorithm: str  #: "ring", "tree" or "nvls"
+    machine: str
+    channels: tuple[SearchedChannel, ...] = ()
+    bandwidth_intra_bytes_per_second: float = 0.0  #: of each channel between GPUs
+    bandwidth_inter_bytes_per_second: float = 0.0  #: of each channel to the network
+    type_intra: PathType = PathType.LOC  #: worst path between GPUs
+    type_inter: PathType = PathType.LOC  #: worst path to the network
+    crossing: bool = False  #: channels come in pairs that leave by each other's port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
     """Another way to do the same, beside the plan."""
 
-    name: str  #: "nccl", "rings", "trees", "nvls", "equal speed"
+    name: str  #: "nccl", "equal speed", "trees", "nvls"
     bandwidth_bytes_per_second: float | None = None
     channels: tuple[Channel, ...] = ()
     count: int = 0  #: of channels or trees; those of "trees" and "nvls" are not listed
@@ -78,5 +100,6 @@ class CollectivePlan:
     bottleneck: tuple[Hop, ...] = ()  #: links that hold the plan back
     predicted: Prediction | None = None
     alternatives: tuple[Alternative, ...] = ()
+    searches: tuple[Search, ...] = ()  #: in NCCL's view
     settings: tuple[Setting, ...] = ()
     because: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ def job_of(golden: Golden) -> Job:
     system = build_system(golden.topology())
     graphs = {name: golden.graph(name) for name in ("ring", "tree", "nvls")}
     ranks = len(system.gpus) * golden.nodes
-    return Job.of(system, nodes=golden.nodes, ranks=ranks, channels=golden.answers["channels"]["nChannels"], **graphs)
+    return Job.of([system], nodes=golden.nodes, ranks=ranks, channels=golden.answers["channels"]["nChannels"], **graphs)
 
 
 def differences(golden: Golden) -> list[str]:

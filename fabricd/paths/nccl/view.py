@@ -17,7 +17,8 @@ from fabricd.paths.nccl.system import Device, Gpu, Link, Net, Node
 
 VIEW = "nccl"
 
-_HOP_NAMES = {
+#: What a hop is called, by type of link.
+HOP_NAMES = {
     LinkType.NVL: "nvlink",
     LinkType.C2C: "c2c",
     LinkType.PCI: "pcie",
@@ -48,7 +49,7 @@ class NcclView:
         """
         self.table = compute_paths(build_system(topology), parse_environment(variables or {}))
         self.notes = (*topology.notes, *self.table.system.notes)
-        self._names = _names(self.table, topology.repeated_devs())
+        self._names = node_names(self.table, topology.repeated_devs())
         self._hops: dict[int, Hop] = {}  # by identity of the link, which the table keeps alive
         gpus = self.table.system.gpus
         users = Counter(gpu.device.position for gpu in gpus)
@@ -133,7 +134,7 @@ class NcclView:
         hop = Hop(
             src=self._place_name(link.source, src, dst),
             dst=self._place_name(link.target, src, dst),
-            link="local" if link.type == LinkType.LOC and isinstance(link.target, Device) else _HOP_NAMES[link.type],
+            link="local" if link.type == LinkType.LOC and isinstance(link.target, Device) else HOP_NAMES[link.type],
             bandwidth_bytes_per_second=_bytes_per_second(link.bandwidth),
             evidence=Evidence.ASSUMED,
             detail=link.type.name,
@@ -179,7 +180,7 @@ def _transport(kind: PathKind, src: Node, dst: Node, rules: set[Rule]) -> Transp
     return Transport.C2C if kind in (PathKind.C2C, PathKind.P2C) else Transport.PCIE
 
 
-def _names(table: PathTable, repeated_devs: Collection[int]) -> dict[int, str]:
+def node_names(table: PathTable, repeated_devs: Collection[int]) -> dict[int, str]:
     """Return the names of all nodes, by position, as in ``fabricd.graph.from_nccl``.
 
     Those of a further host begin with ``host1/``, but for GPUs and for ports of an index that only one host has.

@@ -54,11 +54,12 @@ def copies(first: Sequence[Node], *, ranks: int, count: int) -> list[Node]:
         ranks: on each machine.
         count: number of machines.
     """
-    return [
-        Node(ring=_shifted(node.ring, copy * ranks), tree=_shifted(node.tree, copy * ranks))
-        for copy in range(count)
-        for node in first
-    ]
+    return [shifted(node, copy * ranks) for copy in range(count) for node in first]
+
+
+def shifted(node: Node, by: int) -> Node:
+    """Return a machine whose ranks are so many further on."""
+    return Node(ring=_shifted(node.ring, by), tree=_shifted(node.tree, by))
 
 
 def connect(nodes: Sequence[Node], *, sm: int, environment: NcclEnvironment | None = None) -> Channels:

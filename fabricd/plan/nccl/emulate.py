@@ -9,8 +9,9 @@ from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.paths.nccl.build import build_system
 from fabricd.paths.nccl.domain import domains, searched_paths
 from fabricd.paths.nccl.environment import NcclEnvironment
+from fabricd.paths.nccl.paths import PathTable
 from fabricd.paths.nccl.rules import compute_paths
-from fabricd.plan.nccl.channels import Channels, Node, connect, copies, ring_channel
+from fabricd.plan.nccl.channels import Channels, Node, connect, ring_channel, shifted
 from fabricd.plan.nccl.graphs import SearchGraph
 from fabricd.plan.nccl.job import Collective, Job
 from fabricd.plan.nccl.machine import Machine
@@ -21,23 +22,49 @@ from fabricd.plan.nccl.tuning import Choice, Lines, choose, tuning_lines
 MAX_RANKS = 1 << 17
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A machine of a job, or a part that NCCL splits it into.
+
+    Attributes:
+        part: number among the search results.
+        ranks: of the job, in the order of the file's.
+        node: its search results; ranks are those of the job.
+    """
+
+    part: int
+    ranks: tuple[int, ...]
+    node: Node
+
+    def shifted(self, by: int) -> "Member":
+        """Return the same on a later machine, its ranks so many further on."""
+        return Member(part=self.part, ranks=tuple(rank + by for rank in self.ranks), node=shifted(self.node, by))
+
+
 @dataclass(frozen=True, kw_only=True)
 class NcclPlan:
     """NCCL's plan.
 
     Attributes:
-        found: search results of one machine; one for each part, if NCCL splits it.
-        nodes: all machines, or parts of them, in NCCL's order; ranks are those of the job.
+        found: search results of one machine of each kind; one for each part, if NCCL splits it.
+        tables: the paths that each was found on.
+        members: all machines, or parts of them, in NCCL's order.
         channels: what runs across all of them.
         job: what the model of time is fed with.
         environment: settings assumed.
     """
 
     found: tuple[Found, ...]
-    nodes: tuple[Node, ...]
+    tables: tuple[PathTable, ...]
+    members: tuple[Member, ...]
     channels: Channels
     job: Job
     environment: NcclEnvironment
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Search results of all machines, in NCCL's order."""
+        return tuple(member.node for member in self.members)
 
     @cached_property
     def lines(self) -> dict[Collective, Lines]:
@@ -72,35 +99,105 @@ def plan(topology: NcclTopology, *, nodes: int = 1, environment: NcclEnvironment
     Raises:
         InputError: NCCL fails on this file, it has no ranks, or too many ranks are asked for.
     """
+    return plan_cluster([topology], [0] * min(nodes, MAX_RANKS + 1), environment=environment)
+
+
+def plan_cluster(
+    topologies: Sequence[NcclTopology], order: Sequence[int], *, environment: NcclEnvironment | None = None
+) -> NcclPlan:
+    """Return what NCCL would do on machines of several kinds.
+
+    Args:
+        topologies: one for each kind.
+        order: the kind of each machine, in the order of the ranks.
+        environment: settings.
+
+    Raises:
+        InputError: as ``plan``.
+    """
     environment = environment or NcclEnvironment()
-    table = compute_paths(build_system(topology), environment)
-    groups = domains(table)
-    gpus = sorted(gpu.rank for gpu in table.system.gpus)
-    if not gpus:
-        raise InputError("no GPU of the file has a rank", hint="NCCL writes ranks into its dumps")
-    if nodes < 1 or nodes * len(gpus) > MAX_RANKS:
-        raise InputError(f"{nodes} machines of {len(gpus)} ranks", hint=f"1 to {MAX_RANKS} ranks in all")
-    several = nodes > 1 or len(groups) > 1
-    found = []
-    for group in groups:
-        own = table if len(groups) == 1 else searched_paths(topology, environment, rank=group[0].rank)
-        found.append(search_all(Machine(own, between_nodes=several)))
-    place = {rank: number for number, rank in enumerate(gpus)}
-    parts = [Node(ring=_renumbered(one.ring, place), tree=_renumbered(one.tree, place)) for one in found]
-    everything = copies(parts, ranks=len(gpus), count=nodes)
-    everything.sort(key=lambda node: min(node.ring.channels[0].ranks))
-    sm = min(device.sm for device in table.system.devices)
-    channels = connect(everything, sm=sm, environment=environment)
+    kinds = [_Kind.of(topology, environment) for topology in topologies]
+    ranks = sum(kinds[kind].ranks for kind in order)
+    if not 1 <= ranks <= MAX_RANKS:
+        raise InputError(f"{len(order)} machines with {ranks} ranks in all", hint=f"1 to {MAX_RANKS} ranks in all")
+    several = sum(len(kinds[kind].groups) for kind in order) > 1
+    for kind in kinds:
+        kind.search(between_nodes=several)
+    members: list[Member] = []
+    offset = 0
+    for number in order:
+        members += [member.shifted(offset) for member in kinds[number].members(sum(map(_parts, kinds[:number])))]
+        offset += kinds[number].ranks
+    members.sort(key=lambda member: min(member.node.ring.channels[0].ranks))
+    found = [one for kind in kinds for one in kind.found]
+    channels = connect([member.node for member in members], sm=min(kind.sm for kind in kinds), environment=environment)
     job = Job.of(
-        table.system,
-        nodes=len(everything),
-        ranks=nodes * len(gpus),
+        [kind.table.system for kind in kinds],
+        nodes=len(members),
+        ranks=ranks,
         ring=_worst([one.ring for one in found]),
         tree=_worst([one.tree for one in found]),
         nvls=_worst([one.nvls for one in found]),
         channels=len(channels.rings),
     )
-    return NcclPlan(found=tuple(found), nodes=tuple(everything), channels=channels, job=job, environment=environment)
+    return NcclPlan(
+        found=tuple(found),
+        tables=tuple(table for kind in kinds for table in kind.tables),
+        members=tuple(members),
+        channels=channels,
+        job=job,
+        environment=environment,
+    )
+
+
+class _Kind:
+    """Machines that are all alike: what NCCL makes of one of them."""
+
+    def __init__(self, topology: NcclTopology, table: PathTable) -> None:
+        self.topology = topology
+        self.table = table
+        self.groups = domains(table)
+        self.places = {rank: number for number, rank in enumerate(sorted(gpu.rank for gpu in table.system.gpus))}
+        self.tables: list[PathTable] = []
+        self.found: list[Found] = []
+
+    @classmethod
+    def of(cls, topology: NcclTopology, environment: NcclEnvironment) -> "_Kind":
+        kind = cls(topology, compute_paths(build_system(topology), environment))
+        if not kind.places:
+            raise InputError("no GPU of the file has a rank", hint="NCCL writes ranks into its dumps")
+        return kind
+
+    @property
+    def ranks(self) -> int:
+        return len(self.places)
+
+    @property
+    def sm(self) -> int:
+        return min(device.sm for device in self.table.system.devices)
+
+    def search(self, *, between_nodes: bool) -> None:
+        for group in self.groups:
+            own = self.table
+            if len(self.groups) > 1:
+                own = searched_paths(self.topology, self.table.environment, rank=group[0].rank)
+            self.tables.append(own)
+            self.found.append(search_all(Machine(own, between_nodes=between_nodes)))
+
+    def members(self, first: int) -> list[Member]:
+        """Return the parts of the first such machine; ``first`` is the number of the first part among all."""
+        return [
+            Member(
+                part=first + number,
+                ranks=tuple(sorted(self.places[gpu.rank] for gpu in table.system.gpus)),
+                node=Node(ring=_renumbered(one.ring, self.places), tree=_renumbered(one.tree, self.places)),
+            )
+            for number, (table, one) in enumerate(zip(self.tables, self.found, strict=True))
+        ]
+
+
+def _parts(kind: _Kind) -> int:
+    return len(kind.groups)
 
 
 def _renumbered(graph: SearchGraph, place: dict[int, int]) -> SearchGraph:

@@ -1,5 +1,6 @@
 """A job as NCCL's model of time sees it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -49,7 +50,7 @@ class Job:
     @classmethod
     def of(
         cls,
-        system: System,
+        systems: Sequence[System],
         *,
         nodes: int,
         ranks: int,
@@ -58,10 +59,10 @@ class Job:
         nvls: SearchGraph,
         channels: int,
     ) -> "Job":
-        """Return a job on machines that are all alike.
+        """Return a job.
 
         Args:
-            system: NCCL's graph of one of them.
+            systems: NCCL's graph of one machine of each kind.
             nodes: number of machines.
             ranks: GPUs in all.
             ring: search results, as ``tree`` and ``nvls``.
@@ -69,15 +70,16 @@ class Job:
             nvls: see ``ring``.
             channels: rings in use at last.
         """
-        first = system.cpus[0]
-        sms = [device.sm for device in system.devices]
+        sms = [device.sm for system in systems for device in system.devices]
+        archs = {system.cpus[0].arch for system in systems}
+        vendors = {system.cpus[0].vendor for system in systems}
         return cls(
             nodes=nodes,
             ranks=ranks,
             sm=min(sms),
             sm_max=max(sms),
-            arch=first.arch,
-            vendor=first.vendor,
+            arch=archs.pop() if len(archs) == 1 else "",
+            vendor=vendors.pop() if len(vendors) == 1 else "mixed",
             ring=ring,
             tree=tree,
             nvls=nvls,

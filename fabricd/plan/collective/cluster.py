@@ -1,0 +1,124 @@
+"""The rings of a whole job: each kind of machine packed once, whatever the number of machines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fabricd.plan.collective.bound import Kind
+from fabricd.plan.collective.columns import Column, Segment, make_column
+from fabricd.plan.collective.equal import Channels, at_one_speed
+from fabricd.plan.collective.fabric import EngineRoutes, Fabric, FreeRoutes, Routes
+from fabricd.plan.collective.lanes import Lane, cut_to, lanes_of, overlaid
+from fabricd.plan.collective.rings import Packing, pack
+from fabricd.plan.nccl.emulate import NcclPlan
+from fabricd.plan.nccl.graphs import SearchGraph
+
+ENGINE, FREE = "engine", "free"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kind of machine, packed.
+
+    Attributes:
+        fabric: its links.
+        routes: the ways that plans may take.
+        known: NCCL's own rings on it.
+        nccl: what they carry there, GB/s, each at NCCL's speed.
+        count: number of machines.
+        packing: rings.
+    """
+
+    fabric: Fabric
+    routes: Routes
+    known: tuple[Column, ...]
+    nccl: float
+    count: int
+    packing: Packing
+
+    @property
+    def kind(self) -> Kind:
+        """The form that bounds are computed from."""
+        return Kind(self.fabric, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class EqualSpeed:
+    """Channels of one speed over a whole job.
+
+    Attributes:
+        lanes: of each part.
+        speed: of each channel, GB/s.
+    """
+
+    lanes: list[list[Lane]]
+    speed: float
+
+    @property
+    def count(self) -> int:
+        """Number of channels."""
+        return len(self.lanes[0])
+
+
+def packed_parts(nccl: NcclPlan, routes: str) -> list[Part]:
+    """Return all kinds of machines of a job, packed.
+
+    Args:
+        nccl: what NCCL would do: its rings are among those to choose from.
+        routes: ``ENGINE`` or ``FREE``.
+    """
+    several = len(nccl.members) > 1
+    parts = []
+    for number, (table, found) in enumerate(zip(nccl.tables, nccl.found, strict=True)):
+        fabric = Fabric(table, between_nodes=several)
+        engine = EngineRoutes(fabric)
+        known = known_columns(engine, found.ring)
+        ways: Routes = engine if routes == ENGINE else FreeRoutes(fabric)
+        count = sum(member.part == number for member in nccl.members)
+        speed = found.ring.bandwidth_inter if several else found.ring.bandwidth_intra
+        packing = pack(ways, known)
+        parts.append(Part(fabric, ways, tuple(known), speed * len(found.ring.channels), count, packing))
+    return parts
+
+
+def known_columns(engine: EngineRoutes, graph: SearchGraph) -> list[Column]:
+    """Return NCCL's rings on one machine as columns; those that come in crossing pairs as one column each pair."""
+    places = {gpu.rank: place for place, gpu in enumerate(engine.fabric.gpus)}
+    ports: dict[int, int] = {}
+    for place, net in enumerate(engine.fabric.nets):
+        ports.setdefault(net.key, place)
+    segments = []
+    for channel in graph.channels:
+        entry, leave = (ports[net] for net in channel.nets) if channel.nets else (-1, -1)
+        segments.append(Segment(tuple(places[rank] for rank in channel.ranks), entry, leave))
+    if graph.cross_nic == 2 and len(segments) % 2 == 0:
+        return [make_column(engine, segments[at : at + 2]) for at in range(0, len(segments), 2)]
+    return [make_column(engine, [segment]) for segment in segments]
+
+
+def joined(parts: Sequence[Part]) -> list[list[Lane]]:
+    """Return the lanes of all parts: every ring crosses every machine, so the weakest kind decides for all."""
+    lanes = [lanes_of(part.packing.columns, part.packing.weights) for part in parts]
+    if len(parts) == 1:
+        return lanes
+    total = min(part.packing.total for part in parts)
+    return overlaid([cut_to(one, total) for one in lanes])
+
+
+def joined_at_one_speed(parts: Sequence[Part]) -> EqualSpeed | None:
+    """Return the channels of one speed that carry most; None if the parts share no number of channels."""
+    options = [at_one_speed(part.routes, part.packing, part.known) for part in parts]
+    shared = set.intersection(*(set(one) for one in options))
+    if not shared:
+        return None
+
+    def total(count: int) -> float:
+        return count * min(one[count].speed for one in options)
+
+    count = max(shared, key=lambda count: (round(total(count), 9), -count))
+    chosen = [one[count] for one in options]
+    speed = min(one.speed for one in chosen)
+    return EqualSpeed([_lanes(one, speed) for one in chosen], speed)
+
+
+def _lanes(channels: Channels, speed: float) -> list[Lane]:
+    return lanes_of(channels.columns, [speed] * len(channels.columns))

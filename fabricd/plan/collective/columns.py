@@ -1,0 +1,164 @@
+"""Rings on one machine as columns of a linear program, and the search for the cheapest at given link lengths."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fabricd.plan.collective.fabric import Floats, Routes, Step
+from fabricd.plan.collective.heuristic import cheap_cycle
+from fabricd.plan.collective.orders import EXACT_CYCLE, TABLE_PATH, cheapest_cycles, cheapest_paths
+
+#: Columns added a round: several halve the number of rounds.
+PER_ROUND = 6
+#: Ports tried as both ends of a segment where orders are searched for by heuristic.
+_HEURISTIC_PORTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A ring's part on one machine: all its ranks in order, and the ports (by place) it enters and leaves by."""
+
+    order: tuple[int, ...]
+    entry: int = -1  #: -1: the ring closes within the machine
+    leave: int = -1
+
+    def steps(self, ranks: int) -> list[Step]:
+        """Return the steps between points; ports come after the ranks."""
+        inner = list(zip(self.order, self.order[1:], strict=False))
+        if self.entry < 0:
+            return [*inner, (self.order[-1], self.order[0])] if ranks > 1 else []
+        return [(ranks + self.entry, self.order[0]), *inner, (self.order[-1], ranks + self.leave)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """One ring, or two that take each other's part on every other machine so that each stays on its rails.
+
+    Attributes:
+        segments: on machines 0, 2, ... the first; of two, the second on machines 1, 3, ...
+        usage: how often each link is crossed, by all of the column's rings together.
+    """
+
+    segments: tuple[Segment, ...]
+    usage: Floats
+
+    @property
+    def value(self) -> int:
+        """Number of rings."""
+        return len(self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """The cheapest columns found, and what a ring costs at least: 0 if that was not proved."""
+
+    columns: list[Column]
+    least: float
+
+
+def make_column(routes: Routes, segments: Iterable[Segment]) -> Column:
+    """Return a column over the ways that were cheapest when last priced."""
+    parts = tuple(segments)
+    ranks = routes.fabric.ranks
+    steps = [step for part in parts for step in part.steps(ranks)]
+    return Column(parts, routes.usage(steps) if steps else np.zeros(len(routes.fabric.links)))
+
+
+def cheapest_columns(routes: Routes, lengths: Floats) -> Priced:
+    """Return the cheapest rings at given lengths of the links; none if some rank cannot be reached."""
+    prices = routes.price(lengths)
+    ranks = routes.fabric.ranks
+    inner = prices[:ranks, :ranks]
+    if not routes.fabric.nets:
+        return _closed(routes, inner)
+    entries, leaves = prices[ranks:, :ranks], prices[:ranks, ranks:]
+    if ranks <= TABLE_PATH:
+        return _crossing(routes, inner, entries, leaves)
+    return _crossing_many(routes, inner, entries, leaves)
+
+
+def _closed(routes: Routes, inner: Floats) -> Priced:
+    if len(inner) <= EXACT_CYCLE:
+        found = cheapest_cycles(inner, PER_ROUND)
+        columns = [make_column(routes, [Segment(order)]) for _, order in found]
+        return Priced(columns, found[0][0] if found else np.inf)
+    columns = []
+    lowest = 0.0
+    for jitter in _jitters(len(inner), 3):
+        cost, order, bound = cheap_cycle(inner * jitter)
+        if np.isfinite(cost):
+            columns.append(make_column(routes, [Segment(order)]))
+        if jitter is None or np.all(jitter == 1.0):
+            lowest = bound
+    return Priced(columns, lowest)
+
+
+def _jitters(size: int, count: int) -> list[Floats]:
+    """Return factors of 1, then of up to a thousandth more: they part equal costs. Always the same."""
+    random = np.random.default_rng(size)
+    return [np.ones((size, size)), *(1 + random.random((size, size)) / 1000 for _ in range(count - 1))]
+
+
+def _crossing(routes: Routes, inner: Floats, entries: Floats, leaves: Floats) -> Priced:
+    """Price pairs of segments: in by one port and out by another, and the other way round."""
+    costs, orders = cheapest_paths(inner)
+    into = entries[:, :, None] + costs[None, :, :]  # [entry, first, last]
+    firsts = np.argmin(into, axis=1)
+    reached = np.min(into, axis=1)
+    through = reached[:, :, None] + leaves[None, :, :]  # [entry, last, leave]
+    lasts = np.argmin(through, axis=1)
+    single = np.min(through, axis=1)
+    both = (single + single.T) / 2
+    columns = []
+    for entry, leave in _cheapest_pairs(both):
+        segments = []
+        for a, b in ((entry, leave), (leave, entry))[: 1 + (entry != leave)]:
+            last = int(lasts[a, b])
+            segments.append(Segment(orders[int(firsts[a, last]), last], a, b))
+        columns.append(make_column(routes, segments))
+    return Priced(columns, float(both.min()))
+
+
+def _cheapest_pairs(costs: Floats) -> list[tuple[int, int]]:
+    """Return the cheapest unordered pairs of ports, cheapest first."""
+    rows, columns = np.triu_indices(len(costs))
+    values = costs[rows, columns]
+    order = np.argsort(values, kind="stable")[:PER_ROUND]
+    return [(int(rows[at]), int(columns[at])) for at in order if np.isfinite(values[at])]
+
+
+def _crossing_many(routes: Routes, inner: Floats, entries: Floats, leaves: Floats) -> Priced:
+    """As ``_crossing``, for more ranks than all orders can be tried of.
+
+    The ports are chosen as if any port led to any other, which no ring can be cheaper than; then the mirror image is
+    sought, and rings that come back by the port they left by.
+    """
+    _, order, bound = cheap_cycle(_ringed(inner, entries.min(axis=0), leaves.min(axis=1)))
+    first, last = order[1] - 1, order[-1] - 1
+    ends = [(int(np.argmin(entries[:, first])), int(np.argmin(leaves[last])))]
+    alone = entries.min(axis=1) + leaves.min(axis=0)
+    ends += [(int(port), int(port)) for port in np.argsort(alone, kind="stable")[:_HEURISTIC_PORTS]]
+    columns = []
+    for entry, leave in dict.fromkeys(ends):
+        segments = []
+        for a, b in ((entry, leave), (leave, entry))[: 1 + (entry != leave)]:
+            cost, order, _ = cheap_cycle(_ringed(inner, entries[a], leaves[:, b]))
+            if np.isfinite(cost):
+                segments.append(Segment(tuple(rank - 1 for rank in order[1:]), a, b))
+        if len(segments) == 1 + (entry != leave):
+            columns.append(make_column(routes, segments))
+    return Priced(columns, bound)
+
+
+def _ringed(inner: Floats, entry: Floats, leave: Floats) -> Floats:
+    """Return a matrix with the way through other machines as element 0."""
+    size = len(inner) + 1
+    matrix = np.full((size, size), np.inf)
+    matrix[1:, 1:], matrix[0, 1:], matrix[1:, 0] = inner, entry, leave
+    return matrix
+
+
+def same_segments(column: Column) -> tuple[Sequence[Segment], bytes]:
+    """Return what tells columns apart: their segments and the links they cross."""
+    return column.segments, column.usage.tobytes()

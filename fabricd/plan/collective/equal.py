@@ -1,0 +1,163 @@
+"""The same rings with one speed for all: NCCL's channels share a speed, and there are at most so many of them.
+
+A ring is repeated to weight it. Three ways, each better on other machines, and the best is kept: round the packing's
+weights; add one known ring after another where it loads the fullest link least; and route rings anew around what is
+full already.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fabricd.plan.collective.columns import Column, cheapest_columns
+from fabricd.plan.collective.fabric import Floats, Routes
+from fabricd.plan.collective.rings import Packing
+
+#: NCCL's search ends with at most so many channels.
+MAX_CHANNELS = 32
+#: This much of the packing is enough.
+_GOOD = 0.985
+_MAX_COUNTS = 10
+_PASSES = 4
+_STEEPNESS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Rings of one speed.
+
+    Attributes:
+        columns: one for each channel, or pair of channels; the same one may be there several times.
+        speed: of each channel, GB/s.
+    """
+
+    columns: tuple[Column, ...]
+    speed: float
+
+    @property
+    def count(self) -> int:
+        """Number of channels."""
+        return sum(column.value for column in self.columns)
+
+    @property
+    def total(self) -> float:
+        """What all carry, GB/s."""
+        return self.speed * self.count
+
+
+def at_one_speed(routes: Routes, packing: Packing, known: Sequence[Column] = ()) -> dict[int, Channels]:
+    """Return the best channels found, by their number; empty if there is no ring.
+
+    Args:
+        routes: as for the packing.
+        packing: rings of any speed.
+        known: further rings, as NCCL's own.
+    """
+    capacity = routes.fabric.capacity
+    best: dict[int, Channels] = {}
+    if not packing.columns:
+        return best
+    pool = [*packing.columns, *known]
+    for columns in (*_rounded(packing), *_greedy(pool, capacity), known):
+        _keep(best, columns, capacity)
+    for columns in _rerouted(routes, packing):
+        if max(one.total for one in best.values()) >= _GOOD * packing.total:
+            break
+        _keep(best, columns, capacity)
+    return best
+
+
+def _keep(best: dict[int, Channels], columns: Iterable[Column], capacity: Floats) -> None:
+    chosen = tuple(columns)
+    if not chosen:
+        return
+    load = sum((column.usage for column in chosen), start=np.zeros(len(capacity)))
+    made = Channels(chosen, 1 / float(np.max(load / capacity)))
+    if made.count <= MAX_CHANNELS and (made.count not in best or best[made.count].speed < made.speed):
+        best[made.count] = made
+
+
+def _rounded(packing: Packing) -> Iterator[list[Column]]:
+    """Yield the packing's rings as often as a speed goes into their weights, for speeds that divide one of them."""
+    weights = np.array(packing.weights)
+    values = np.array([column.value for column in packing.columns])
+    speeds = sorted({weight / part for weight in packing.weights for part in range(1, MAX_CHANNELS + 1)})
+    seen = set()
+    for speed in speeds:
+        counts = np.floor(weights / speed + 1e-9).astype(int)
+        if counts @ values <= MAX_CHANNELS and tuple(counts) not in seen:
+            seen.add(tuple(counts))
+            yield [column for column, count in zip(packing.columns, counts, strict=True) for _ in range(count)]
+
+
+def _greedy(pool: Sequence[Column], capacity: Floats) -> Iterator[list[Column]]:
+    """Yield one list for each number of channels."""
+    loads = np.stack([column.usage / capacity for column in pool])
+    values = np.array([column.value for column in pool])
+    chosen: list[Column] = []
+    load, count = np.zeros(len(capacity)), 0
+    while True:
+        after = (load + loads) / (count + values)[:, None]
+        fullest = after.max(axis=1)
+        near = np.flatnonzero(fullest <= fullest.min() * (1 + 1e-9))
+        pick = int(near[np.argmin((after[near] ** 4).sum(axis=1))])
+        load, count = load + loads[pick], count + int(values[pick])
+        if count > MAX_CHANNELS:
+            return
+        chosen = [*chosen, pool[pick]]
+        yield chosen
+
+
+def _counts(routes: Routes, packing: Packing) -> list[int]:
+    """Return numbers of channels at which some link that is full would be filled by whole channels."""
+    capacity = routes.fabric.capacity
+    tight = np.flatnonzero(packing.prices > 0)
+    filling = {
+        int(packing.total * part / capacity[link] + 1e-9)
+        for link in tight.tolist()
+        for part in range(1, MAX_CHANNELS + 1)
+    }
+    useful = sorted((count for count in filling if 1 <= count <= MAX_CHANNELS), reverse=True)
+    return list(dict.fromkeys([*useful[: _MAX_COUNTS - 3], 32, 24, 16]))
+
+
+def _rerouted(routes: Routes, packing: Packing) -> Iterator[list[Column]]:
+    for count in _counts(routes, packing):
+        random = np.random.default_rng(count)
+        chosen: list[Column] = []
+        load = np.zeros(len(routes.fabric.links))
+        while sum(column.value for column in chosen) < count:
+            column = _around(routes, load, random)
+            chosen.append(column)
+            load += column.usage
+        for _ in range(_PASSES):
+            if not _improve(routes, chosen, load, random):
+                break
+        yield chosen
+
+
+def _around(routes: Routes, load: Floats, random: np.random.Generator) -> Column:
+    """Return a ring around what is full."""
+    capacity = routes.fabric.capacity
+    relative = load / capacity
+    fullest = float(relative.max())
+    lengths = np.exp(_STEEPNESS * (relative / fullest - 1)) / capacity if fullest else 1 / capacity
+    columns = cheapest_columns(routes, lengths * (1 + random.random(len(lengths)) / 1000)).columns
+    return min(columns, key=lambda column: float(column.usage @ lengths) / column.value)
+
+
+def _improve(routes: Routes, chosen: list[Column], load: Floats, random: np.random.Generator) -> bool:
+    """Route those that use the fullest links anew, half of the channels; tell whether the load fell."""
+    capacity = routes.fabric.capacity
+    before = float((load / capacity).max())
+    full = load / capacity >= before * (1 - 1e-9)
+    order = sorted(range(len(chosen)), key=lambda at: -float(chosen[at].usage[full].sum()))
+    for at in order[: (len(chosen) + 1) // 2]:
+        old = chosen[at]
+        rest = load - old.usage
+        new = _around(routes, rest, random)
+        if new.value == old.value and float(((rest + new.usage) / capacity).max()) <= before * (1 + 1e-12):
+            chosen[at] = new
+            load[:] = rest + new.usage
+    return float((load / capacity).max()) < before * (1 - 1e-9)

@@ -1,0 +1,90 @@
+"""Why a plan is as it is, in sentences."""
+
+from collections.abc import Iterator
+
+from fabricd.model.collective import Channel
+from fabricd.plan.collective.planner import Planner
+from fabricd.plan.collective.trees import TreePacking
+from fabricd.units import format_bandwidth
+
+#: Less than this is no gain.
+_WORTH_TELLING = 1.02
+
+
+def ring_reasons(planner: Planner, trees: TreePacking | None) -> Iterator[str]:
+    """Yield what there is to know of a plan of rings; ``trees`` are those beside it, if any."""
+    total, bound = planner.weakest.packing.total, planner.bound
+    if not planner.channels:
+        yield "no ring: some rank cannot be reached from another"
+        return
+    limit = min(part.packing.limit for part in planner.parts)
+    proof = f"{percent(total, limit)} of what any rings on these routes carry" if limit < 1e300 else "not proved best"
+    yield f"{len(planner.channels)} rings carry {in_gb(total)}: {proof}"
+    yield f"no schedule exceeds {in_gb(bound.busbw)}, whatever its routes: {bound.because}"
+    yield from _why_below(planner)
+    yield from _against_nccl(planner)
+    if trees is not None and trees.busbw > _WORTH_TELLING * total:
+        gain = f"{trees.busbw / total:.2f} times as much (--kind trees)"
+        yield f"trees could carry {in_gb(trees.busbw)} on these routes, {gain}"
+
+
+def _why_below(planner: Planner) -> Iterator[str]:
+    nodes, ranks = len(planner.nccl.members), planner.nccl.job.ranks
+    if nodes > 1:
+        share = (nodes - 1) * ranks / nodes / (ranks - 1)
+        if share < 1 / _WORTH_TELLING:
+            yield (
+                f"a ring takes all it carries through every machine's ports, an all-gather only {share:.1%} of that: "
+                f"where ports are the limit, rings over {nodes} machines reach {share:.1%} of the best schedule"
+            )
+    if len(planner.parts) > 1:
+        weakest = planner.parts.index(planner.weakest)
+        place = next(place for place, member in enumerate(planner.nccl.members) if member.part == weakest)
+        yield f"every ring crosses every machine, so machine {place} of {nodes}, the weakest, decides for all"
+    if len(planner.nccl.members) > len(planner.request.order):
+        yield "NCCL splits a machine where its GPUs reach each other faster through their ports; so does the plan"
+    if nodes % 2 and nodes > 1 and any(_changes_rail(channel) for channel in planner.channels):
+        yield "with an odd number of machines some rings change rails from the last to the first"
+
+
+def _changes_rail(channel: Channel) -> bool:
+    return channel.nics is not None and channel.nics[-1][1] != channel.nics[0][0]
+
+
+def _against_nccl(planner: Planner) -> Iterator[str]:
+    theirs, equal = planner.nccl.ring_bandwidth, planner.equal_speed
+    count = planner.nccl.channels.searched
+    total = planner.weakest.packing.total
+    gain = total / theirs
+    told = "the same" if gain < _WORTH_TELLING else f"{gain:.2f} times as much here"
+    yield f"NCCL by itself: {count} rings of {in_gb(theirs / count)}, {in_gb(theirs)} in all; {told}"
+    if equal is not None and equal.speed * equal.count > theirs * _WORTH_TELLING:
+        yield (
+            f"NCCL obeys {equal.count} channels of {in_gb(equal.speed)}, {in_gb(equal.speed * equal.count)} in all, "
+            "by a graph file (fabricctl export --format nccl-graph)"
+        )
+    predicted = planner.predictions[1]
+    if predicted is not None and predicted.algorithm != "Ring":
+        yield f"at this size NCCL takes {predicted.algorithm}, not rings"
+
+
+def nccl_reasons(planner: Planner) -> Iterator[str]:
+    """Yield what there is to know of what NCCL does by itself."""
+    plan = planner.nccl
+    if len(plan.members) > len(planner.request.order):
+        yield f"NCCL splits a machine: it sees {len(plan.members)} where there are {len(planner.request.order)}"
+    used = len(plan.channels.rings)
+    yield f"{plan.channels.searched} rings found, {used} channels in use: NCCL runs each more than once"
+    if not planner.alone:
+        bound = planner.bound.busbw
+        yield f"its rings carry {percent(plan.ring_bandwidth, bound)} of {in_gb(bound)}, which no schedule exceeds"
+
+
+def in_gb(value: float) -> str:
+    """Return GB/s as text."""
+    return format_bandwidth(value * 1e9)
+
+
+def percent(value: float, of: float) -> str:
+    """Return a share as text."""
+    return f"{100 * value / of:.3g} %"
