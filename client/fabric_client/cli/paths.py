@@ -73,7 +73,7 @@ def paths(
     flows: FlowsOption = 1,
 ) -> None:
     """Show the best paths of a node, or all candidates between two devices, best first."""
-    variables = _variables(nccl_env or ())
+    variables = nccl_variables(nccl_env or ())
     if variables and view is not View.NCCL:
         raise InputError("--nccl-env bears on NCCL's view only", hint="add --view nccl")
     if capacity and (view is View.NCCL or not dst):
@@ -116,7 +116,12 @@ class _Wanted:
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
 
 
-def _variables(settings: Sequence[str]) -> dict[str, str]:
+def nccl_variables(settings: Sequence[str]) -> dict[str, str]:
+    """Return what ``--nccl-env`` assumes.
+
+    Raises:
+        InputError: not NAME=VALUE.
+    """
     found = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
