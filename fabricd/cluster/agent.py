@@ -14,11 +14,10 @@ from fabricd.cluster.measuring import Measurer
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer import Peer
 from fabricd.cluster.peer_post import PeerPost
-from fabricd.cluster.peers import check_snapshot
 from fabricd.errors import FabricError, ParseError, UnreachableError
 from fabricd.localview import LocalView
 from fabricd.model.cluster import NodeStatus
-from fabricd.model.codec import from_json
+from fabricd.model.codec import check_snapshot, from_json
 from fabricd.model.measurement import Measurement, MeasureRequest
 from fabricd.model.plan import GroupPlan
 from fabricd.settings import check_url

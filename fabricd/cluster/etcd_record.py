@@ -9,9 +9,8 @@ import hmac
 import zlib
 from dataclasses import dataclass, replace
 
-from fabricd.cluster.peers import check_snapshot
 from fabricd.errors import AccessError, InputError, ParseError
-from fabricd.model.codec import from_json, to_json, without_counters
+from fabricd.model.codec import check_snapshot, from_json, to_json, without_counters
 from fabricd.model.snapshot import Snapshot
 from fabricd.settings import check_url
 

@@ -6,7 +6,7 @@ changed, not on how many nodes there are.
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -109,6 +109,13 @@ class NodeMap:
         self._peers[peer.key] = peer
         if before is None or _told(before) != _told(peer):
             self._changed(before, peer)
+
+    def replay(self, nodes: Iterable[NodeStatus]) -> None:
+        """Take the nodes of a captured or simulated cluster; nothing will ever be heard of them."""
+        for node in nodes:
+            if node.node_id:
+                key = f"replay:{node.node_id}"
+                self.set_peer(Peer(key=key, state=node.state, reason=node.reason, snapshot=node.snapshot))
 
     def drop_peer(self, key: str) -> None:
         """Forget a peer that is no member any more."""
@@ -268,6 +275,7 @@ class NodeMap:
             generation=local.generation,
             content_hash=local.content_hash,
             schema=local.schema,
+            note=_note(local),
             snapshot=None if summary else local,
         )
 
@@ -285,7 +293,7 @@ class NodeMap:
             generation=snapshot.generation if snapshot else 0,
             content_hash=snapshot.content_hash if snapshot else "",
             schema=snapshot.schema if snapshot else 0,
-            note=_schema_note(snapshot.schema) if snapshot else "",
+            note=_note(snapshot) if snapshot else "",
             snapshot=None if summary else snapshot,
         )
 
@@ -294,6 +302,11 @@ def _claim_of(peer: Peer | None) -> Claim | None:
     if peer is None or peer.snapshot is None or peer.state is NodeState.GONE:
         return None
     return Claim(key=peer.key, node_id=peer.node_id, name=peer.name, where=peer.url or "at no address")
+
+
+def _note(snapshot: Snapshot) -> str:
+    replayed = "" if snapshot.this_host else "a replay: captured or simulated, no machine that lives"
+    return "; ".join(filter(None, (replayed, _schema_note(snapshot.schema))))
 
 
 def _schema_note(schema: int) -> str:

@@ -15,7 +15,7 @@ from fabricd.cluster.peer_client import ANSWER_SECONDS, pause, peer_client
 from fabricd.cluster.peer_list import PeerList
 from fabricd.errors import FabricError, ParseError, TokenError, UnreachableError
 from fabricd.model.cluster import NodeState
-from fabricd.model.codec import from_json, without_counters
+from fabricd.model.codec import check_snapshot, from_json, without_counters
 from fabricd.model.event import EventKind
 from fabricd.model.problem import Problem
 from fabricd.model.snapshot import SCHEMA, Snapshot
@@ -25,7 +25,6 @@ _log = logging.getLogger("fabricd.peers")
 #: How long a peer may hold the answer back.
 _WAIT_SECONDS = 25.0
 _MAX_ANSWER_BYTES = 32 << 20
-_MAX_NAME = 255
 
 
 #: Between two looks at a file of peers, and at what addresses a name has.
@@ -228,17 +227,6 @@ async def _read(response: httpx.Response, url: str) -> bytes:
         if len(body) > _MAX_ANSWER_BYTES:
             raise ParseError(f"the answer of {url} is longer than {_MAX_ANSWER_BYTES} bytes")
     return bytes(body)
-
-
-def check_snapshot(snapshot: Snapshot) -> None:
-    """Check what another daemon says of its node.
-
-    Raises:
-        ParseError: it does not say whose it is.
-    """
-    for name in (snapshot.node.node_id, snapshot.node.name):
-        if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
-            raise ParseError(f"it does not say who it is: {name[:40]!r}")
 
 
 def _checked(body: bytes) -> Snapshot:

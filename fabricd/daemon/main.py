@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from fabricd.daemon.ready import Ready, announce, retract
 from fabricd.daemon.server import Server
 from fabricd.errors import FabricError
 from fabricd.metrics import GroupCollector, NodeCollector
+from fabricd.model.cluster import NodeStatus
 
 _log = logging.getLogger("fabricd.daemon")
 
@@ -46,6 +47,8 @@ class Launch:
     source: Source
     reload: Callable[[], Loaded]  #: reads the configuration again; raises ConfigError
     live: bool = True  #: the source looks at this machine, whose kernel tells of changes
+    #: Of a replayed cluster: its nodes, of which the source is one.
+    others: Sequence[NodeStatus] = ()
     ready_file: Path | None = None
     ready_descriptor: int | None = None
 
@@ -74,6 +77,7 @@ class Daemon:
         self._launch = launch
         config = loaded.config
         self._nodes = NodeMap()
+        self._nodes.replay(launch.others)
         self.services = Services(
             config=config, nodes=self._nodes, polls=LongPolls(config.max_long_polls), token=loaded.token
         )

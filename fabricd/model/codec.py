@@ -11,6 +11,11 @@ from fabricd.model.snapshot import Snapshot
 
 T = TypeVar("T")
 
+#: Base classes of display and of processing accelerators. Source: PCI Code and ID Assignment Specification.
+_GPU_CLASSES = (0x03, 0x12)
+#: Longest name of a node that is taken from elsewhere.
+_MAX_NAME = 255
+
 
 def to_json(value: Any) -> bytes:
     """Return the JSON of a model, a mapping or a sequence, UTF-8."""
@@ -34,6 +39,17 @@ def from_json(data: bytes | str, kind: type[T], *, what: str = "message") -> T:
         raise ParseError(f"{what} is not a valid {kind.__name__}: {error}") from error
 
 
+def check_snapshot(snapshot: Snapshot) -> None:
+    """Check what another daemon, or a file, says of a node.
+
+    Raises:
+        ParseError: it does not say whose it is.
+    """
+    for name in (snapshot.node.node_id, snapshot.node.name):
+        if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
+            raise ParseError(f"it does not say who it is: {name[:40]!r}")
+
+
 def without_counters(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot without what counts up: bytes and errors of interfaces, ports and links."""
     return replace(
@@ -47,10 +63,29 @@ def without_counters(snapshot: Snapshot) -> Snapshot:
     )
 
 
+def _without_idle_speeds(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot without the PCIe speed of GPUs now, at both ends of their links.
+
+    A GPU that idles lowers it to save power, and raises it within milliseconds of the first work. Its width stays, and
+    so does the speed that both ends can do, which is what paths count with.
+    """
+    gpus = {device.address for device in snapshot.pci if (device.class_code or 0) >> 16 in _GPU_CLASSES}
+    gpus.update(gpu.pci_address for gpu in snapshot.gpus)
+    sleepers = gpus | {device.parent for device in snapshot.pci if device.address in gpus}
+    return replace(
+        snapshot,
+        pci=tuple(
+            replace(device, link=replace(device.link, speed_gts=None)) if device.address in sleepers else device
+            for device in snapshot.pci
+        ),
+        gpus=tuple(replace(gpu, pcie=replace(gpu.pcie, speed_gts=None)) for gpu in snapshot.gpus),
+    )
+
+
 def content_hash(snapshot: Snapshot) -> str:
-    """Return a hash over a snapshot's facts; times, counters and durations do not count."""
+    """Return a hash over a snapshot's facts; times, counters, durations and how fast GPUs idle do not count."""
     facts = replace(
-        without_counters(snapshot),
+        _without_idle_speeds(without_counters(snapshot)),
         generation=0,
         instance="",
         content_hash="",

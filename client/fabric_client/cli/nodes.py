@@ -3,10 +3,8 @@
 import typer
 
 from fabric_client.cli.show import console, print_json, table, text
-from fabric_client.cli.source import FromOption, JsonOption
-from fabric_client.connection import Connection
-from fabric_client.locate import find_daemon, find_token
-from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus
+from fabric_client.cli.source import FromOption, JsonOption, load_cluster
+from fabricd.model.cluster import NodeState, NodeStatus
 
 _STYLES = {NodeState.OK: "green", NodeState.STALE: "yellow", NodeState.GONE: "red", NodeState.UNKNOWN: "red"}
 
@@ -17,9 +15,8 @@ def register(app: typer.Typer) -> None:
 
 
 def nodes(*, origin: FromOption = None, as_json: JsonOption = False) -> None:
-    """List the nodes that a daemon knows."""
-    connection = Connection(find_daemon(origin), token=find_token())
-    cluster = connection.get("/v1/cluster", ClusterStatus)
+    """List the nodes that a daemon knows, or that are in a cluster's file."""
+    cluster = load_cluster(origin)
     if as_json:
         print_json(cluster)
         return

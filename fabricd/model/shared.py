@@ -1,0 +1,124 @@
+"""Decodes snapshots of many nodes so that what is alike on them is one object.
+
+The machines of a cluster are mostly of few kinds: their PCI trees, NUMA nodes, NVLinks and drivers are equal to the
+byte. Such a part is recognised by its JSON and decoded once, which saves memory and time, and keeps each single call
+of the decoder short: it holds the interpreter, whoever calls it.
+"""
+
+import functools
+import hashlib
+import types
+import typing
+from dataclasses import MISSING, Field, fields
+from typing import Any, TypeVar
+
+import msgspec
+
+from fabricd.errors import ParseError
+from fabricd.model.device import Gpu
+from fabricd.model.snapshot import Snapshot
+
+T = TypeVar("T")
+
+#: Fields that tend to be equal between nodes, of the classes that are walked through to find them.
+_SHARED: dict[type, frozenset[str]] = {
+    Snapshot: frozenset({"probes", "numa", "pci", "routes", "gpu_driver", "lldp", "ib_fabrics", "topology_file"}),
+    Gpu: frozenset({"pcie", "cpu_affinity", "links", "peers", "fabric", "mig", "notes"}),
+}
+#: Parts that are remembered; when there are more, nodes are not of few kinds, and all are forgotten.
+_MAX_PARTS = 4096
+
+
+class SharedParts:
+    """Decodes, and remembers the parts that it has seen. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[type, str, bytes], Any] = {}
+
+    def decode(self, data: bytes, kind: type[T], *, what: str = "message") -> T:
+        """Decode and validate a model that is a snapshot or has one; as ``codec.from_json`` does.
+
+        Raises:
+            ParseError: not JSON, or not of that shape; says where.
+        """
+        model: type = kind
+        try:
+            made: T = self._whole(model, msgspec.json.decode(data, type=_outline(model)))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ParseError(f"{what} is not a valid {kind.__name__}: {error}") from error
+        return made
+
+    def _whole(self, kind: type, outline: msgspec.Struct) -> Any:
+        values: dict[str, Any] = {}
+        for field in _fields(kind):
+            value = getattr(outline, field.name)
+            if isinstance(value, msgspec.Raw):
+                if value != _ABSENT:
+                    values[field.name] = self._part(kind, field.name, bytes(value))
+            elif isinstance(value, msgspec.Struct):
+                values[field.name] = self._whole(_walked(kind)[field.name], value)
+            elif field.name in _walked(kind) and isinstance(value, tuple):
+                values[field.name] = tuple(self._whole(_walked(kind)[field.name], one) for one in value)
+            else:
+                values[field.name] = value
+        return kind(**values)
+
+    def _part(self, kind: type, name: str, data: bytes) -> Any:
+        key = (kind, name, hashlib.blake2b(data, digest_size=16).digest())
+        if key not in self._known:
+            try:
+                part = msgspec.json.decode(data, type=_hints(kind)[name])
+            except msgspec.ValidationError as error:
+                raise msgspec.ValidationError(f"{error}, in `{name}`") from error
+            if len(self._known) >= _MAX_PARTS:
+                self._known.clear()
+            self._known[key] = part
+        return self._known[key]
+
+
+_ABSENT = msgspec.Raw()
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[Field[Any], ...]:
+    return fields(kind)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+@functools.cache
+def _walked(kind: type) -> dict[str, type]:
+    """Return the fields whose value is walked through, or each of whose values is, and their class."""
+    found = {}
+    for name, hint in _hints(kind).items():
+        inner = [one for one in (hint, *typing.get_args(hint)) if one in _SHARED]
+        if inner:
+            found[name] = inner[0]
+    return found
+
+
+@functools.cache
+def _outline(kind: type) -> type[msgspec.Struct]:
+    """Return a class that decodes as ``kind`` does, but leaves the parts that may be shared as JSON."""
+    made = []
+    for field in _fields(kind):
+        hint, default = _hints(kind)[field.name], field.default
+        if field.name in _SHARED.get(kind, ()):
+            hint, default = msgspec.Raw, _ABSENT
+        elif inner := _walked(kind).get(field.name):
+            hint = _swapped(hint, inner)
+        made.append((field.name, hint) if default is MISSING else (field.name, hint, default))
+    return msgspec.defstruct(kind.__name__, made, kw_only=True, gc=False)
+
+
+def _swapped(hint: Any, kind: type) -> Any:
+    """Return a field's type with ``kind`` in it decoded as its outline."""
+    outline = _outline(kind)
+    if hint is kind:
+        return outline
+    if isinstance(hint, types.UnionType):
+        return outline | None
+    return tuple[outline, ...]  # type: ignore[valid-type] # made at run time
