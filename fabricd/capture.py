@@ -1,38 +1,66 @@
-"""A captured machine: a snapshot in a file, to be looked at elsewhere. What comes out of one is never this host."""
+"""A captured machine in one text file: what its probes read and were answered, and the snapshot that comes of it.
+
+``{"format": "fabricd-capture", "version": 2, ..., "answers": {...}, "tree": {...}, "snapshot": {...}}``: the answers of
+netlink, NVML, the verbs library and the like by name (``fabricd.probe.answers``), the files that were read
+(``fabricd.capture_tree``), and the snapshot for those who have no probes. A replay runs the real probes over answers
+and files; what comes out of one is never this host.
+"""
 
 import os
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from fabricd import __version__
+from fabricd.capture_redact import redact_recording
+from fabricd.capture_tree import Folders, from_folders, to_folders
 from fabricd.errors import InputError, ParseError
-from fabricd.model.codec import content_hash, from_json, to_json
+from fabricd.model.capture import FORMAT, VERSION, read_head, read_snapshot
+from fabricd.model.codec import content_hash, from_json
 from fabricd.model.snapshot import Snapshot
+from fabricd.probe.base import Probe, ProbeContext
+from fabricd.probe.recorder import Recorder
+from fabricd.probe.registry import PROBES
+from fabricd.probe.runner import Runner, take_snapshot
+from fabricd.probe.tree import Entry, RecordedTree
+from fabricd.readable import lean, readable
 from fabricd.redact import redact
 
-FORMAT = "fabricd-capture"
-_MAX_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What was read of a machine, and answered."""
+
+    entries: Mapping[str, Entry]  #: see ``fabricd.probe.tree``
+    answers: Mapping[str, Any]  #: by name; dicts, lists and strings
+    taken_at: float = 0.0  #: Unix time
+
+    def context(self) -> ProbeContext:
+        """Return what makes probes see that machine."""
+        answers = {name: msgspec.json.encode(answer) for name, answer in self.answers.items()}
+        return ProbeContext(this_host=False, files=RecordedTree(self.entries), answers=answers, taken_at=self.taken_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
     """The file's content."""
 
-    format: str = FORMAT
-    version: int = 1
-    fabricd: str = __version__  #: version that wrote it
-    redacted: bool  #: names, addresses and serial numbers are replaced
-    snapshot: Snapshot
+    snapshot: Snapshot  #: what a replay gave when it was written; names no place of the machine that wrote it
+    recording: Recording | None = None  #: None for a snapshot alone
+    redacted: bool = False  #: names, addresses and serial numbers are replaced
 
 
 class Replay:
-    """Stands in for the probes of a machine that was captured.
+    """Stands in for the probes of a machine of which there is only a snapshot.
 
     Args:
-        snapshot: what was captured.
+        snapshot: what is known.
         node_id: identity instead of the captured one.
         name: display name instead of the captured one.
     """
@@ -53,50 +81,132 @@ class Replay:
         return self._snapshot
 
 
-def read_capture(file: Path) -> Snapshot:
-    """Return the snapshot in a capture, or in what ``fabricd probe --json`` printed.
+def source_of(capture: Capture, *, node_id: str | None = None, name: str | None = None) -> Runner | Replay:
+    """Return what looks at a captured machine: the real probes where their sources were recorded."""
+    if capture.recording is None:
+        return Replay(capture.snapshot, node_id=node_id, name=name)
+    return Runner(capture.recording.context(), node_id=node_id, name=name)
+
+
+def record(ctx: ProbeContext, *, probes: Sequence[Probe] = PROBES) -> tuple[Recording, Snapshot]:
+    """Look at a machine once; return all that it showed, as it is, and what the probes made of it.
+
+    Args:
+        ctx: where to look.
+        probes: which ones.
+    """
+    recorder = Recorder(ctx.files, ctx.roots.top)
+    snapshot = take_snapshot(replace(ctx, recording=recorder), probes=probes)
+    answers = dict(sorted(recorder.answers.items()))
+    return Recording(entries=recorder.tree(), answers=answers, taken_at=round(time.time(), 3)), snapshot
+
+
+def take(ctx: ProbeContext, *, probes: Sequence[Probe] = PROBES) -> Capture:
+    """Look at a machine, and return what a replay makes of it."""
+    return _finished(*record(ctx, probes=probes))
+
+
+def redacted(capture: Capture, *, key: bytes | None = None) -> Capture:
+    """Return a capture without what identifies its machine.
+
+    Args:
+        capture: as it is.
+        key: as for ``fabricd.redact.redact``.
+    """
+    if capture.recording is None:
+        return replace(capture, snapshot=redact(capture.snapshot, key=key), redacted=True)
+    entries, answers = redact_recording(capture.recording.entries, capture.recording.answers, key=key)
+    recording = replace(capture.recording, entries=entries, answers=answers)
+    return replace(_finished(recording, capture.snapshot), redacted=True)
+
+
+def _finished(recording: Recording, seen: Snapshot) -> Capture:
+    """Return a capture with the snapshot that a replay gives, which took as long as the live look."""
+    snapshot = take_snapshot(recording.context())
+    took = {report.name: report.duration_seconds for report in seen.probes}
+    probes = tuple(replace(report, duration_seconds=round(took.get(report.name, 0.0), 4)) for report in snapshot.probes)
+    return Capture(snapshot=replace(snapshot, probes=probes), recording=recording)
+
+
+def to_text(capture: Capture) -> str:
+    """Return the file's content, in lines that can be reviewed."""
+    head: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "fabricd": __version__,
+        "redacted": capture.redacted,
+    }
+    if capture.recording is not None:
+        head |= {
+            "taken_at": capture.recording.taken_at,
+            "answers": capture.recording.answers,
+            "tree": to_folders(capture.recording.entries),
+        }
+    return readable({**head, "snapshot": lean(capture.snapshot)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    redacted: bool = False
+    taken_at: float = 0.0
+    answers: dict[str, Any] = field(default_factory=dict)
+    tree: Folders | None = None
+
+
+def from_text(data: bytes, *, what: str) -> Capture:
+    """Return a capture from a file's content; also what ``fabricd probe --json`` printed.
+
+    Args:
+        data: the content.
+        what: for errors.
+
+    Raises:
+        ParseError: it is neither, or holds what no machine can have shown; says what.
+    """
+    snapshot = read_snapshot(data, what=what)
+    if not read_head(data, what=what).format:
+        return Capture(snapshot=snapshot)
+    parts = from_json(data, _Parts, what=what)
+    if parts.tree is None:
+        return Capture(snapshot=snapshot, redacted=parts.redacted)
+    if not 0 <= parts.taken_at < 2**40:
+        raise ParseError(f"{what}: taken_at is not a time: {parts.taken_at}")
+    entries = from_folders(parts.tree, what=what)
+    recording = Recording(entries=entries, answers=parts.answers, taken_at=parts.taken_at)
+    return Capture(snapshot=snapshot, recording=recording, redacted=parts.redacted)
+
+
+def read_capture(file: Path) -> Capture:
+    """Return the capture in a file.
 
     Raises:
         InputError: the file cannot be read, or is too large.
-        ParseError: it is neither.
+        ParseError: see ``from_text``.
     """
     try:
         with file.open("rb") as stream:
-            data = stream.read(_MAX_BYTES + 1)
+            data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    if len(data) > _MAX_BYTES:
-        raise InputError(f"{file} is larger than {_MAX_BYTES} bytes, so it is no capture")
-    try:
-        is_capture = msgspec.json.decode(data, type=_Head).format == FORMAT
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ParseError(f"{file} is neither a capture nor a snapshot: {error}") from error
-    if is_capture:
-        return from_json(data, Capture, what=str(file)).snapshot
-    return from_json(data, Snapshot, what=str(file))
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{file} is larger than {MAX_BYTES} bytes, so it is no capture")
+    return from_text(data, what=str(file))
 
 
-def write_capture(file: Path, snapshot: Snapshot, *, raw: bool = False) -> None:
-    """Write a capture, indented for reviewers, readable by its owner only.
+def write_capture(file: Path, capture: Capture) -> None:
+    """Write a capture, readable by its owner only.
 
     Args:
         file: must not exist.
-        snapshot: of the machine.
-        raw: keep names, addresses and ids as they are.
+        capture: of a machine.
 
     Raises:
         InputError: the file exists or cannot be written.
     """
-    capture = Capture(redacted=not raw, snapshot=snapshot if raw else redact(snapshot))
-    text = msgspec.json.format(to_json(capture), indent=1) + b"\n"
+    text = to_text(capture).encode()
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(text)
     except OSError as error:
         raise InputError(f"cannot write {file}: {error.strerror or error}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
-    format: str = ""

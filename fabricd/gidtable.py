@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabricd.smallfile import printable, read_bytes
+from fabricd.smallfile import names_in, printable, read_bytes
 
 _GID = re.compile(r"^[0-9a-f]{4}(:[0-9a-f]{4}){7}$")
 _NO_GID = ":".join(["0000"] * 8)
@@ -33,7 +33,7 @@ def read_gids(port: Path) -> Iterator[GidEntry]:
     # An entry that is not in use, or whose network device is in another namespace, answers EINVAL.
     infiniband = _text(port / "link_layer").lower() == "infiniband"
     try:
-        names = [entry.name for entry in (port / "gids").iterdir() if entry.name.isdecimal()]
+        names = [name for name in names_in(port / "gids", _MAX_INDEX + 1) if name.isdecimal()]
     except OSError:
         return
     for index in sorted(int(name) for name in names if len(name) < 6):

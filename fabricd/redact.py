@@ -1,27 +1,28 @@
-"""Takes a machine's identity out of a snapshot and leaves its shape: for captures that are shown to others.
+"""Takes a machine's identity out of what is known of it, and leaves its shape: for captures that are shown to others.
 
 Every string is searched, so that fields of later versions are covered too. One thing is replaced alike wherever it
-stands, under a key that is drawn for each capture and thrown away:
+stands, under a key: drawn for each capture and thrown away, or kept in a file, so that captures of several nodes fit
+together.
 
 - IP addresses keep which of them share which prefix (so subnets and routes still fit), and stay private, global or
   link-local as they were; the method is prefix-preserving (Xu, Fan, Ammar, Moon: "Prefix-preserving IP address
   anonymization", 2002);
 - MAC addresses and GUIDs keep their manufacturer's part;
-- UUIDs, ids, host names and what switches call themselves become random or numbered ones.
+- UUIDs, ids, serial numbers, host names, home directories and what switches call themselves become random ones.
 """
 
 import hashlib
 import ipaddress
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from fabricd.model.codec import content_hash, to_builtins
-from fabricd.model.infiniband import IbFabric
+from fabricd.model.identity import unique_id
 from fabricd.model.snapshot import Snapshot
 
 _HEX4 = "[0-9a-fA-F]{4}"
@@ -32,16 +33,29 @@ _GUID = re.compile(rf"(?<![\w:])(?:{_HEX4}:){{3}}{_HEX4}(?![\w:])")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}(?:(?:[0-9a-fA-F]{2}:){14})?[0-9a-fA-F]{2}(?![\w:])")
 #: In topology files, which write GUIDs and hashes of host names as numbers.
 _XML_ID = re.compile(r'(?<=guid="0x|hash="0x)[0-9a-fA-F]{1,16}(?=")')
-_MAC_IN_NAME = re.compile(r"(?<=^enx)[0-9a-f]{12}$")
+#: Where the name of a field says that it is one.
+_BARE_GUID = re.compile(r"(?<![0-9a-fA-F:])(?:(?<=0x)|(?<!x))[0-9a-fA-F]{16}(?![0-9a-fA-F:])")
+#: Of an end of a tunnel: its IP address as bytes.
+_TUNNEL_END = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){3}(?:(?::[0-9a-fA-F]{2}){12})?")
+#: systemd's and rdma-core's names that are made of an address: "enxb8cef6aabbcc", "ibxb8cef60300aabbcc".
+_IN_NAME = re.compile(r"(?<![0-9a-zA-Z])([a-z]{2,5}x)([0-9a-f]{16}|[0-9a-f]{12})(?![0-9a-zA-Z])")
 _ID = re.compile(r"(?<!\w)[0-9a-f]{32}(?!\w)")
-_IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?:/\d{1,2})?(?![\w.])")
-_IPV6 = re.compile(r"(?<![\w:])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?:/\d{1,3})?(?![\w:])")
+_IPV4 = re.compile(r"(?<![\w.])(?<!ffff:)(?:\d{1,3}\.){3}\d{1,3}(?:/\d{1,2})?(?!\w|\.\d)", re.IGNORECASE)
+#: What may be a MAC, a GUID or an IPv6 address, and perhaps the end of a word before it and a colon behind it.
+_COLONS = re.compile(r"[0-9a-fA-F]*:(?:[0-9a-fA-F:]|\.(?=\d))*(?:/\d{1,3})?")
+_HOME = re.compile(r"(?<![\w.-])(/home/|/Users/|/users/)([^/\s:;,'\"]+)")
 #: Versions may look like addresses.
 _NO_ADDRESSES = frozenset({"firmware", "kernel", "os", "driver_version", "nvml_version", "cuda_version", "board_id"})
-_NAMES_OF_SWITCHES = ("system_name", "chassis_id")
+#: What names stand for, by the field that holds them.
+_NAMES = {
+    "hostname": "host", "node.name": "host", "node_id": "node", "system_name": "switch", "chassis_id": "switch",
+    "switches.name": "switch",
+}  # fmt: skip
 #: Only here may a name stand; elsewhere it would be a word that happens to be alike, such as "up".
-_NAMED = frozenset({*_NAMES_OF_SWITCHES, "hostname", "node_id", "reason", "notes"})
+_NAMED = frozenset({*_NAMES, "reason", "notes", "path"})
 _FREE_TEXT = frozenset({"port_description"})
+#: Whose fields called "name" are names.
+_OWNERS = frozenset({"node", "switches"})
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: Bits at the beginning that say what kind of address it is, and are kept; the first network that fits counts.
@@ -54,62 +68,117 @@ _KEPT_BITS = (
 _KINDS = tuple((ipaddress.ip_network(text), bits) for text, bits in _KEPT_BITS)
 
 
-def redact(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without what identifies the machine and its neighbours."""
-    names = _names(snapshot)
-    node = replace(snapshot.node, name=names.get(snapshot.node.name, ""))
-    fabrics = tuple(_renamed(fabric, names) for fabric in snapshot.ib_fabrics)
-    tree = to_builtins(replace(snapshot, node=node, ib_fabrics=fabrics, instance="", generation=0))
-    key = secrets.token_bytes(32)
-    known = {match.group().replace(":", "").lower() for _, text in _strings(tree) for match in _GUID.finditer(text)}
-    told = _Redactor(key, names, known).walk(tree)
+def redact(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
+    """Return the snapshot without what identifies the machine and its neighbours.
+
+    Args:
+        snapshot: what is known.
+        key: secret; snapshots that share it have the same things replaced alike. By default one is drawn.
+    """
+    tree = to_builtins(replace(snapshot, instance="", generation=0))
+    told = redactor_for([tree], key=key).walk(tree)
     redacted = msgspec.convert(told, Snapshot)
     return replace(redacted, content_hash=content_hash(redacted))
 
 
-class _Redactor:
+def redactor_for(
+    trees: Iterable[Any], *, texts: Iterable[str] = (), names: Mapping[str, str] | None = None, key: bytes | None = None
+) -> "Redactor":
+    """Return what replaces names and ids of things that hang together.
+
+    Args:
+        trees: of dicts, lists and strings, with the fields' names of the model.
+        texts: more, without fields.
+        names: more names, and what kind each is of: "host", "user", ...
+        key: secret; by default one is drawn.
+    """
+    fields = [field for tree in trees for field in _strings(tree)]
+    found = {name.lower(): kind for name, kind in (names or {}).items() if name}
+    for field, text in fields:
+        kind = _NAMES.get(field, "")
+        for name in {text, text.partition(".")[0]} if kind == "host" else {text}:
+            if kind and name and not _MAC.fullmatch(name) and not _ID.fullmatch(name) and not _is_address(name):
+                found.setdefault(name.lower(), kind)
+    guids = {
+        match.group().replace(":", "").lower()
+        for text in (*(text for _, text in fields), *texts)
+        for match in _GUID.finditer(text)
+    }
+    return Redactor(secrets.token_bytes(32) if key is None else key, found, guids)
+
+
+class Redactor:
     """Replaces by one key.
 
     Args:
         key: of the pseudorandom function.
-        names: replacement of each name.
-        guids: GUIDs that stand in the snapshot, 16 hex digits: the second half of an address may be one.
+        names: what kind each name is of; in lower case.
+        guids: GUIDs that are known, 16 hex digits: the second half of an address may be one.
     """
 
     def __init__(self, key: bytes, names: Mapping[str, str], guids: set[str]) -> None:
-        self._key = key
+        self._key = hashlib.blake2b(key, digest_size=32).digest()
         self._guids = guids
         self._names = dict(names)
-        longest_first = sorted(names, key=len, reverse=True)
-        self._name = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])") if names else None
+        longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+        self._name = re.compile(rf"(?<![\w-])(?:{longest_first})(?![\w-])", re.IGNORECASE) if names else None
 
     def walk(self, node: Any, key: str = "") -> Any:
         """Return the tree with every string replaced."""
         if isinstance(node, dict):
-            return {name: self.walk(value, name) for name, value in node.items()}
+            return {name: self.walk(value, _field(key, name)) for name, value in node.items()}
         if isinstance(node, list | tuple):
             return [self.walk(value, key) for value in node]
-        return self._text(node, key) if isinstance(node, str) else node
+        return self.text(node, key) if isinstance(node, str) else node
 
-    def _text(self, text: str, key: str) -> str:
+    def text(self, text: str, key: str = "") -> str:
+        """Return a text with what identifies in it replaced.
+
+        Args:
+            text: any.
+            key: name of the field that holds it.
+        """
         if key in _FREE_TEXT and text:
             return f"text-{self._hash('text', text)[:8]}"
+        if "serial" in key and text.strip():
+            return f"serial-{self._hash('serial', text.strip())[:8]}"
         if self._name and key in _NAMED:
-            text = self._name.sub(lambda match: self._names[match.group()], text)
-        rules: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
-            (_UUID, self._uuid),
-            (_ID, lambda found: self._hash("id", found)[:32]),
-            (_GUID, self._colons(self._guid, 4)),
-            (_MAC, self._colons(self._mac, 2)),
-            (_MAC_IN_NAME, self._mac),
-            (_XML_ID, lambda found: self._hash("id", found)[:16]),
-        )
-        for pattern, change in rules:
+            text = self._name.sub(lambda match: self._renamed(match.group()), text)
+        if key == "mac" and _TUNNEL_END.fullmatch(text.strip()):
+            return self._tunnel_end(text)
+        text = _COLONS.sub(lambda match: self._in_colons(match, key not in _NO_ADDRESSES), text)
+        for pattern, change in self._rules(key):
             text = pattern.sub(lambda match, change=change: change(match.group()), text)  # type: ignore[misc] # the default binds
-        if key not in _NO_ADDRESSES:
-            text = _IPV4.sub(self._in_text, text)
-            text = _IPV6.sub(self._in_text, text)
-        return text
+        text = _IN_NAME.sub(lambda match: match[1] + self._digits(match[2]), text)
+        text = _HOME.sub(lambda match: match[1] + f"user-{self._hash('user', match[2])[:8]}", text)
+        return text if key in _NO_ADDRESSES else _IPV4.sub(lambda match: self._ip(match.group()), text)
+
+    def whole_id(self, text: str) -> str:
+        """Return what stands for a text that is an id as a whole, in whatever form; one that was never set stays."""
+        if not unique_id(text):
+            return text
+        found = self.text(text)
+        return found if found != text else f"{self._hash('id', unique_id(text))[:32]}\n"
+
+    def _rules(self, key: str) -> Iterator[tuple[re.Pattern[str], Callable[[str], str]]]:
+        yield _UUID, self._uuid
+        yield _ID, lambda found: self._hash("id", found)[:32]
+        yield _XML_ID, lambda found: self._hash("id", found)[:16]
+        if "guid" in key:
+            yield _BARE_GUID, lambda found: self._guid(found.lower())
+
+    def _renamed(self, name: str) -> str:
+        kind = self._names[name.lower()]
+        told = name.partition(".")[0] if kind == "host" else name
+        return ("/home/" if name.startswith("/") else "") + f"{kind}-{self._hash(kind, told)[:8]}"
+
+    def _digits(self, digits: str) -> str:
+        return self._guid(digits) if len(digits) == 16 else self._mac(digits)
+
+    def _tunnel_end(self, text: str) -> str:
+        number = int(text.strip().replace(":", ""), 16)
+        address = ipaddress.IPv6Address(number) if len(text.strip()) > 11 else ipaddress.IPv4Address(number)
+        return text.replace(text.strip(), self._address(address).packed.hex(":"))
 
     def _hash(self, kind: str, text: str) -> str:
         return hashlib.blake2b(text.lower().encode(), key=self._key, person=kind.encode(), digest_size=32).hexdigest()
@@ -120,14 +189,23 @@ class _Redactor:
         digits = self._hash("uuid", found)
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]))
 
-    def _colons(self, change: Callable[[str], str], width: int) -> Callable[[str], str]:
-        """Return the change of digits made one of digits in groups."""
-
-        def changed(found: str) -> str:
-            digits = change(found.replace(":", "").lower())
-            return ":".join(digits[at : at + width] for at in range(0, len(digits), width))
-
-        return changed
+    def _in_colons(self, match: re.Match[str], addresses: bool) -> str:
+        """Return a run of digits and colons with the MAC, GUID or IPv6 address in it replaced."""
+        before, found, after = "", match.group(), ""
+        if match.start() and re.match(r"\w", match.string[match.start() - 1]):  # "iface:2001:db8::1"
+            word, colon, found = found.partition(":")
+            before = word + colon
+        if found.endswith(":") and not found.endswith("::"):
+            found, after = found[:-1], ":"
+        bare, slash, length = found.partition("/")
+        digits = bare.replace(":", "").lower()
+        if _GUID.fullmatch(bare):
+            found = _in_groups(self._guid(digits), 4) + slash + length
+        elif _MAC.fullmatch(bare):
+            found = _in_groups(self._mac(digits), 2) + slash + length
+        elif addresses and found.count(":") > 1:
+            found = self._ip(found)
+        return before + found + after
 
     def _guid(self, digits: str) -> str:
         return digits if not digits.strip("0") else digits[:6] + self._hash("guid", digits)[:10]
@@ -139,13 +217,14 @@ class _Redactor:
             digits if digits.strip("0") == "" or digits.strip("f") == "" else digits[:6] + self._hash("mac", digits)[:6]
         )
 
-    def _in_text(self, match: re.Match[str]) -> str:
-        text, slash, length = match.group().partition("/")
+    def _ip(self, found: str) -> str:
+        """Return an address or a network with its address replaced; what is none as it is."""
+        text, slash, length = found.partition("/")
         try:
             address = ipaddress.ip_address(text)
-            network = ipaddress.ip_network(match.group(), strict=False) if slash else None
+            network = ipaddress.ip_network(found, strict=False) if slash else None
         except ValueError:
-            return match.group()
+            return found
         changed = self._address(address)
         if network is not None and network.network_address == address:
             changed = ipaddress.ip_network(f"{changed}/{length}", strict=False).network_address
@@ -181,37 +260,29 @@ def _kept_bits(address: _Address) -> int:
     return next(bits for network, bits in _KINDS if address in network)
 
 
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _in_groups(digits: str, width: int) -> str:
+    return ":".join(digits[at : at + width] for at in range(0, len(digits), width))
+
+
+def _field(owner: str, name: str) -> str:
+    return f"{owner}.name" if name == "name" and owner in _OWNERS else name
+
+
 def _strings(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """Yield every string of the tree with the name of its field."""
     if isinstance(node, dict):
         for name, value in node.items():
-            yield from _strings(value, name)
+            yield from _strings(value, _field(key, name))
     elif isinstance(node, list | tuple):
         for value in node:
             yield from _strings(value, key)
     elif isinstance(node, str):
         yield key, node
-
-
-def _names(snapshot: Snapshot) -> dict[str, str]:
-    """Return what stands for each name of this host and of the switches around it."""
-    node = snapshot.node
-    found: dict[str, str] = {}
-    for name in (node.name, node.hostname):
-        for form in (name, name.partition(".")[0]):
-            found.setdefault(form, "host-1")
-    if not _ID.fullmatch(node.node_id):
-        found.setdefault(node.node_id, "node-1")
-    told = [getattr(neighbor, field) for neighbor in snapshot.lldp for field in _NAMES_OF_SWITCHES]
-    told += [switch.name for fabric in snapshot.ib_fabrics for switch in fabric.switches]
-    switches: dict[str, str] = {}
-    for name in told:
-        if not _MAC.fullmatch(name):
-            found.setdefault(name, switches.setdefault(name, f"switch-{len(switches) + 1}"))
-    found.pop("", None)
-    return found
-
-
-def _renamed(fabric: IbFabric, names: Mapping[str, str]) -> IbFabric:
-    switches = tuple(replace(switch, name=names.get(switch.name, "")) for switch in fabric.switches)
-    return replace(fabric, switches=switches)

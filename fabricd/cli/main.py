@@ -7,13 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from fabricd import __version__, config
-from fabricd.capture import Replay, read_capture, write_capture
+from fabricd.capture import Replay, read_capture, source_of
+from fabricd.cli import capture
+from fabricd.cli.options import ConfigFile, ReplayFile, Root
 from fabricd.cli.table import print_snapshot
 from fabricd.config import Config, Loaded
 from fabricd.errors import FabricError, InputError
 from fabricd.model.codec import to_json
 from fabricd.model.observation import Outcome
-from fabricd.probe.base import ProbeContext, Roots
+from fabricd.probe.base import ProbeContext
 from fabricd.probe.facts import FOLDER, leave_facts
 from fabricd.probe.runner import Runner
 from fabricd.smallfile import escaped
@@ -28,14 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", help=f"Configuration; by default {config.DEFAULT_FILE} if it exists.")
-]
-Root = Annotated[
-    Path | None, typer.Option("--root", help="Look at the machine whose files lie here, e.g. a host mounted at /host.")
-]
-ReplayFile = Annotated[Path | None, typer.Option("--replay", help="Take a captured machine instead of this one.")]
+capture.register(app)
 
 
 def run() -> int:
@@ -122,20 +117,6 @@ def probe(
 
 
 @app.command()
-def capture(
-    file: Annotated[Path, typer.Argument(help="Takes the capture; must not exist.")],
-    raw: Annotated[bool, typer.Option("--raw", help="Keep names, addresses and ids as they are.")] = False,
-    root: Root = None,
-    replay: ReplayFile = None,
-) -> None:
-    """Write what this machine is into a file, without what identifies it, to be looked at elsewhere (--replay)."""
-    snapshot = _source(root, replay).refresh()
-    write_capture(file, snapshot, raw=raw)
-    kept = "as they are" if raw else "replaced; look through it before you pass it on"
-    typer.echo(f"{file}: names, addresses and ids are {kept}")
-
-
-@app.command()
 def facts(
     folder: Annotated[Path, typer.Argument(help="Takes the files; the daemon looks in the default.")] = FOLDER,
     config_file: ConfigFile = None,
@@ -165,11 +146,8 @@ def _source(root: Path | None, replay: Path | None, settings: Config | None = No
     if replay is not None:
         if root is not None:
             raise InputError("--root and --replay exclude each other")
-        return Replay(read_capture(replay), node_id=node_id, name=name)
-    if root is not None and not root.is_dir():
-        raise InputError(f"no directory: {root}")
-    roots = Roots() if root is None else Roots.under(root.absolute())
-    context = ProbeContext(roots=roots, this_host=root is None, topology_files=settings.topology_files)
+        return source_of(read_capture(replay), node_id=node_id, name=name)
+    context = capture.context(root, topology_files=settings.topology_files)
     return Runner(context, node_id=node_id, name=name)
 
 

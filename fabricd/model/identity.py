@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+#: Machine-ids and DMI UUIDs that stand for "never set", lower case, without dashes and spaces.
+#: Source: machine-id(5); UUIDs that board vendors ship unset.
+UNSET_IDS = frozenset({"", "uninitialized", "notsettable", "notpresent", "03000200040005000006000700080009"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpu:
@@ -36,3 +40,9 @@ class NodeIdentity:
     vendor: str = ""  #: DMI system vendor
     memory_bytes: int | None = None
     cpu: Cpu = Cpu()
+
+
+def unique_id(text: str) -> str:
+    """Return a machine-id or DMI UUID in lower case, without its dashes; "" when it identifies nothing."""
+    value = text.strip().lower().replace("-", "").replace(" ", "")[:64]
+    return "" if value in UNSET_IDS or set(value) <= {"0"} or set(value) <= {"f"} else value

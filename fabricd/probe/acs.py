@@ -8,19 +8,22 @@ Source: PCI Express Base Specification, Access Control Services Extended Capabil
 
 import errno
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fabricd.errors import ParseError
 from fabricd.model.codec import from_json
 from fabricd.model.observation import Outcome
+from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeContext
 from fabricd.probe.files import FieldReader
 from fabricd.smallfile import read_bytes
 
 #: Below ``Roots.run``.
 LEFT_FACTS = "fabricd-facts/pci.json"
+#: Where a replay keeps what is known of each bridge, in the folder of recorded answers.
+RECORDED = "acs.json"
 _MAX_FACTS_BYTES = 4 * 2**20
 _EXTENDED_SPACE = 0x100  # where it begins; an unprivileged reader gets no further than 64 bytes
 _WHOLE_SPACE = 4096
@@ -77,6 +80,29 @@ def _extended_capabilities(space: bytes) -> Iterator[tuple[int, int]]:
             return
         yield offset, header & 0xFFFF
         offset = header >> 20 & 0xFFC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcsAnswer:
+    """What the registers say, or what a privileged reader has left of them."""
+
+    acs: dict[str, Acs] = field(default_factory=dict)  #: by PCI address
+    notes: tuple[str, ...] = ()
+
+
+def ask_acs(ctx: ProbeContext, bridges: Iterable[str]) -> AcsAnswer:
+    """Return what is known of these bridges. A recording keeps that, not the registers, which hold serial numbers."""
+
+    def read_all() -> AcsAnswer:
+        read = FieldReader()
+        left = left_facts(ctx, read)
+        found = {}
+        for address in bridges:
+            own = read_acs(ctx.roots.sys / "bus/pci/devices" / address)
+            found[address] = own if own.outcome is Outcome.OK else left.get(address, own)
+        return AcsAnswer(acs=found, notes=tuple(read.notes))
+
+    return ask(ctx, RECORDED, AcsAnswer, read_all, from_files=True)
 
 
 def left_facts(ctx: ProbeContext, read: FieldReader) -> dict[str, Acs]:

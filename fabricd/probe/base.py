@@ -1,12 +1,13 @@
 """What a probe is, what it is given and how it answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from fabricd.locations import TOPOLOGY_FILES
 from fabricd.model.observation import Outcome
+from fabricd.smallfile import KERNEL, Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +42,38 @@ class ProbeContext:
         roots: where to read files.
         this_host: False when the roots describe another machine. Then a probe must ask neither this kernel nor
             this machine's libraries, only files and ``answers``.
-        answers: folder with recorded answers of sources that are no files, for a replay; see
+        answers: recorded answers of sources that are no files, for a replay: by name, or a folder of files; see
             ``fabricd.probe.answers`` and the probes' ``RECORDED``.
         topology_files: absolute paths, with ``*``, where files may lie that say how the devices hang together.
+        files: the door to the files below the roots.
+        recording: takes what is read and answered, for a capture.
+        taken_at: when the machine of a replay was captured, Unix time.
     """
 
     roots: Roots = Roots()
     this_host: bool = True
-    answers: Path | None = None
+    answers: Path | Mapping[str, bytes] | None = None
     topology_files: tuple[str, ...] = TOPOLOGY_FILES
+    files: Files = KERNEL
+    recording: "Recording | None" = None
+    taken_at: float | None = None
+
+    def keep(self, name: str, answer: Any) -> None:
+        """Keep an answer for the capture that is being taken, if one is."""
+        if self.recording is not None:
+            self.recording.answers[name] = answer
+
+
+class Recording(Protocol):
+    """What takes a capture: ``fabricd.probe.recorder.Recorder``."""
+
+    @property
+    def answers(self) -> MutableMapping[str, Any]:
+        """What sources that are no files said, by name."""
+
+    @property
+    def door(self) -> Files:
+        """Lets everything through, and keeps it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

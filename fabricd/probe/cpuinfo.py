@@ -1,6 +1,5 @@
 """The processors, from /proc/cpuinfo, whose form differs with each architecture."""
 
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +19,14 @@ _ARM_IMPLEMENTERS = {
 }  # fmt: skip
 
 
-def read_cpu(ctx: ProbeContext, read: FieldReader) -> Cpu:
-    """Return what /proc/cpuinfo and the CPU folders of sysfs tell; unknown fields stay empty."""
+def read_cpu(ctx: ProbeContext, read: FieldReader, *, architecture: str = "") -> Cpu:
+    """Return what /proc/cpuinfo and the CPU folders of sysfs tell; unknown fields stay empty.
+
+    Args:
+        ctx: the probe's.
+        read: takes notes.
+        architecture: as a process on the machine was told; else files have to tell it.
+    """
     path, folders = ctx.roots.proc / "cpuinfo", ctx.roots.sys / "devices/system/cpu"
     first: dict[str, str] = {}
     for key, value in _pairs(read.text(path, _HEAD_BYTES) or ""):
@@ -38,7 +43,7 @@ def read_cpu(ctx: ProbeContext, read: FieldReader) -> Cpu:
         family=family,
         model=model,
         name=first.get("model name") or first.get("cpu") or first.get("Processor", ""),
-        architecture=_architecture(ctx, read, first),
+        architecture=architecture or _architecture(ctx, read, first),
         sockets=sockets or None,
         logical=logical or None,
     )
@@ -78,9 +83,7 @@ def _number(text: str) -> int | None:
 
 
 def _architecture(ctx: ProbeContext, read: FieldReader, first: dict[str, str]) -> str:
-    if ctx.this_host:
-        return platform.machine()
-    # Since Linux 6.1; in an older capture the form of cpuinfo tells.
+    # Since Linux 6.1; before, the form of cpuinfo tells.
     told = read.text(ctx.roots.proc / "sys/kernel/arch")
     if told:
         return told

@@ -1,13 +1,12 @@
 """Reading small kernel files: bounded, never blocking on a pipe, and saying why a value is missing."""
 
 import errno
-import os
+import fnmatch
 import re
-from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from fabricd.smallfile import SMALL_FILE_BYTES, printable, read_bytes
+from fabricd.smallfile import SMALL_FILE_BYTES, link_of, names_in, printable, read_bytes, real_path_of, status_of
 
 _MAX_ENTRIES = 20_000
 _MAX_CPUS = 65_536
@@ -112,19 +111,31 @@ class FieldReader:
     def entries(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted; empty when it is missing. At most 20,000."""
         try:
-            with os.scandir(directory) as scan:
-                names = [entry.name for entry in _limited(scan)]
+            return sorted(names_in(directory, _MAX_ENTRIES))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except (OSError, ValueError) as error:
             self._note_error(directory, error)
             return []
-        return sorted(names)
+
+    def matching(self, directory: Path, pattern: str) -> list[Path]:
+        """Return what is below a directory and fits a relative path with ``*`` and the like, sorted.
+
+        Folders that cannot be listed hold nothing; what is wrong with a file is told when it is read.
+        """
+        quiet = FieldReader()
+        found = [directory]
+        for part in PurePosixPath(pattern).parts:
+            if any(mark in part for mark in "*?["):
+                found = [at / name for at in found for name in fnmatch.filter(quiet.entries(at), part)][:_MAX_ENTRIES]
+            else:
+                found = [at / part for at in found if quiet.exists(at / part)]
+        return found
 
     def exists(self, path: Path) -> bool:
         """Tell whether something is there; where that is denied, False and a note."""
         try:
-            path.stat()
+            status_of(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except (OSError, ValueError) as error:
@@ -139,7 +150,7 @@ class FieldReader:
     def link_parts(self, path: Path) -> tuple[str, ...]:
         """Return the parts of where a symbolic link points; empty when it is no link."""
         try:
-            return path.readlink().parts
+            return PurePosixPath(link_of(path)).parts
         except (FileNotFoundError, NotADirectoryError):
             return ()
         except (OSError, ValueError) as error:
@@ -150,7 +161,7 @@ class FieldReader:
     def real_path(self, path: Path) -> Path | None:
         """Return a path with all symbolic links followed; None when it does not lead anywhere."""
         try:
-            return Path(os.path.realpath(path, strict=True))
+            return real_path_of(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
@@ -160,10 +171,3 @@ class FieldReader:
     def _note_error(self, path: Path, error: Exception) -> None:
         number = getattr(error, "errno", None)
         self.note(path, _WHY.get(number or 0) or getattr(error, "strerror", None) or str(error))
-
-
-def _limited(scan: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-    for count, entry in enumerate(scan):
-        if count >= _MAX_ENTRIES:
-            return
-        yield entry

@@ -1,25 +1,38 @@
 """Probe ``host``: who this node is, from machine-id, DMI, /proc and os-release."""
 
 import hashlib
+import platform
 import re
 import shlex
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
-from fabricd.model.identity import NodeIdentity
+from fabricd.model.identity import NodeIdentity, unique_id
+from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeContext, ProbeResult
 from fabricd.probe.cpuinfo import read_cpu
 from fabricd.probe.files import FieldReader
 from fabricd.probe.virtualization import container_engine, hypervisor
-from fabricd.smallfile import printable
+from fabricd.smallfile import printable, reading_through
 
-# Machine-ids and DMI UUIDs that stand for "never set".
-# Source: machine-id(5); UUIDs that board vendors ship unset.
-_PLACEHOLDERS = {"", "uninitialized", "notsettable", "notpresent", "03000200040005000006000700080009"}
+#: Where a replay keeps what only a process on the machine can tell, in the folder of recorded answers.
+RECORDED = "host.json"
 _MEM_TOTAL = re.compile(r"\bMemTotal:\s+(\d{1,15}) kB")
+_MEM_TOTAL_BYTES = 80  # it stands first
 _GUID_LENGTH = 16
 _MAC_LENGTH = 12
 _RANDOM_ADDRESS = 1  # NET_ADDR_RANDOM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAnswer:
+    """What only a process on the machine can tell."""
+
+    hostname: str = ""  #: for where no file has it
+    architecture: str = ""  #: as uname -m
+    container: str = ""  #: ``NodeIdentity.container``
+    notes: tuple[str, ...] = ()
 
 
 class HostProbe:
@@ -32,7 +45,8 @@ class HostProbe:
         """Read the identity. Every field is optional; the node always has an id."""
         read = FieldReader()
         roots, dmi = ctx.roots, ctx.roots.sys / "class/dmi/id"
-        host = hostname(ctx, read)
+        told = ask(ctx, RECORDED, HostAnswer, lambda: _told(ctx), from_files=True)
+        host = _hostname(ctx, read) or told.hostname
         node_id, source = node_identity(ctx, read, host)
         identity = NodeIdentity(
             node_id=node_id,
@@ -43,19 +57,25 @@ class HostProbe:
             kernel=_kernel(ctx, read),
             os=_os_name(ctx, read),
             virtualization=hypervisor(ctx, read),
-            container=container_engine(ctx, read),
+            container=told.container,
             product=_first_text(read, dmi / "product_name", roots.sys / "firmware/devicetree/base/model"),
             vendor=_first_text(read, dmi / "sys_vendor"),
             memory_bytes=memory_total(roots.proc / "meminfo", read),
-            cpu=read_cpu(ctx, read),
+            cpu=read_cpu(ctx, read, architecture=told.architecture),
         )
-        return ProbeResult(facts={"node": identity}, notes=tuple(read.notes))
+        return ProbeResult(facts={"node": identity}, notes=(*told.notes, *read.notes))
 
 
-def hostname(ctx: ProbeContext, read: FieldReader) -> str:
-    """Return the host name of the UTS namespace, or of /etc/hostname; "" when there is none."""
-    told = _first_text(read, ctx.roots.proc / "sys/kernel/hostname", ctx.roots.etc / "hostname")
-    return told or (printable(socket.gethostname()) if ctx.this_host else "")
+def _told(ctx: ProbeContext) -> HostAnswer:
+    read = FieldReader()
+    container = container_engine(ctx, read)
+    here = {"hostname": printable(socket.gethostname()), "architecture": platform.machine()} if ctx.this_host else {}
+    return HostAnswer(**here, container=container, notes=tuple(read.notes))
+
+
+def _hostname(ctx: ProbeContext, read: FieldReader) -> str:
+    """Return the host name of the UTS namespace, or of /etc/hostname; "" when no file tells."""
+    return _first_text(read, ctx.roots.proc / "sys/kernel/hostname", ctx.roots.etc / "hostname")
 
 
 def node_identity(ctx: ProbeContext, read: FieldReader, host: str) -> tuple[str, str]:
@@ -65,9 +85,9 @@ def node_identity(ctx: ProbeContext, read: FieldReader, host: str) -> tuple[str,
     only root may read, else the addresses of the network hardware. A machine's own secrets must not leak through
     its id (machine-id(5) asks for a keyed hash), so it is hashed.
     """
-    machine_id = _unique_id(read.text(ctx.roots.etc / "machine-id"))
+    machine_id = unique_id(read.text(ctx.roots.etc / "machine-id") or "")
     # Denied to all but root; that is no fault to note, the source of the id tells it.
-    dmi_uuid = _unique_id(FieldReader().text(ctx.roots.sys / "class/dmi/id/product_uuid"))
+    dmi_uuid = unique_id(FieldReader().text(ctx.roots.sys / "class/dmi/id/product_uuid") or "")
     if machine_id and dmi_uuid:
         return _hashed("machine-id+dmi", machine_id, dmi_uuid), "machine-id+dmi"
     if dmi_uuid:
@@ -82,25 +102,20 @@ def node_identity(ctx: ProbeContext, read: FieldReader, host: str) -> tuple[str,
 
 def fallback_identity(ctx: ProbeContext) -> NodeIdentity:
     """Return an identity from the host name alone, for when the probe ``host`` gave none."""
-    host = hostname(ctx, FieldReader())
+    with reading_through(ctx.files):
+        host = _hostname(ctx, FieldReader()) or (printable(socket.gethostname()) if ctx.this_host else "")
     node_id = _hashed("hostname", host)
     return NodeIdentity(node_id=node_id, name=host or node_id[:12], hostname=host, id_source="hostname")
 
 
 def memory_total(path: Path, read: FieldReader) -> int | None:
     """Return ``MemTotal`` of a meminfo file (the machine's or a NUMA node's), bytes."""
-    match = _MEM_TOTAL.search(read.text(path, 64 * 1024) or "")
+    match = _MEM_TOTAL.search(read.text(path, _MEM_TOTAL_BYTES) or "")
     return int(match[1]) * 1024 if match else None
 
 
 def _hashed(*parts: str) -> str:
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16, person=b"fabricd-node-id").hexdigest()
-
-
-def _unique_id(text: str | None) -> str:
-    """Return an id without its dashes, or "" when it identifies nothing."""
-    value = (text or "").lower().replace("-", "").replace(" ", "")[:64]
-    return "" if value in _PLACEHOLDERS or set(value) <= {"0"} or set(value) <= {"f"} else value
 
 
 def _hardware_addresses(ctx: ProbeContext, read: FieldReader) -> list[str]:

@@ -11,14 +11,17 @@ from pathlib import Path
 
 from fabricd.errors import ParseError
 from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
+from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeFailed, ProbeNotRun, ProbeResult
 from fabricd.probe.files import FieldReader
 from fabricd.probe.ibnet import MAX_BYTES, IbKind, IbNet, IbNode, IbPort, parse_ibnet
-from fabricd.smallfile import printable, read_bytes
+from fabricd.smallfile import printable, read_bytes, status_of
 from fabricd.units import infiniband_rate
 
 #: Below ``Roots.run``.
 LEFT_FACTS = "fabricd-facts/ibnet.txt"
+#: Where a replay keeps what was made of the walk, in the folder of recorded answers.
+RECORDED = "ibfabric.json"
 _OLD_SECONDS = 86400.0
 _INFINIBAND = "InfiniBand"
 
@@ -30,6 +33,14 @@ class _Seen:
     key: object
     fabrics: tuple[IbFabric, ...]
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IbFabricAnswer:
+    """What the walk shows of this node's surroundings."""
+
+    fabrics: tuple[IbFabric, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class IbFabricProbe:
@@ -49,13 +60,17 @@ class IbFabricProbe:
             ProbeNotRun: nothing was left.
             ProbeFailed: what was left is no such text, or does not show this node.
         """
+        answer = ask(ctx, RECORDED, IbFabricAnswer, lambda: self._around(ctx), from_files=True)
+        return ProbeResult(facts={"ib_fabrics": answer.fabrics}, notes=answer.notes)
+
+    def _around(self, ctx: ProbeContext) -> IbFabricAnswer:
         read = FieldReader()
         adapters = _adapters(ctx, read)
         if not adapters:
             raise ProbeAbsent("no InfiniBand port")
         path = ctx.roots.run / LEFT_FACTS
         try:
-            status = path.stat()
+            status = status_of(path)
         except FileNotFoundError:
             raise ProbeNotRun('off: needs ib_fabric = "on", and fabricd facts to be run as root') from None
         except OSError as error:
@@ -66,7 +81,7 @@ class IbFabricProbe:
             seen = self._seen = _Seen(key, *_read(path, adapters))
         if ctx.this_host and time.time() - status.st_mtime > _OLD_SECONDS:
             read.note(path, "is older than a day: what has changed since is not seen")
-        return ProbeResult(facts={"ib_fabrics": seen.fabrics}, notes=(*read.notes, *seen.notes))
+        return IbFabricAnswer(fabrics=seen.fabrics, notes=(*read.notes, *seen.notes))
 
 
 def _adapters(ctx: ProbeContext, read: FieldReader) -> dict[str, str]:

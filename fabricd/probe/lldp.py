@@ -7,9 +7,11 @@ file). lldpd keeps it to itself, but its client prints it to root (``fabricd.pro
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from fabricd.model.device import LldpNeighbor
+from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult, ProbeUnsupported
 from fabricd.probe.files import FieldReader
 from fabricd.probe.lldp_frame import parse_frame, valid_vlan
@@ -17,10 +19,20 @@ from fabricd.smallfile import printable, read_bytes
 
 #: Below ``Roots.run``.
 LEFT_FACTS = "fabricd-facts/lldp.json"
+#: Where a replay keeps the neighbours, in the folder of recorded answers.
+RECORDED = "lldp.json"
 _NETWORKD = "systemd/netif/lldp"
 _MAX_BYTES = 4 * 2**20
 _MAX_NEIGHBORS = 2000
 _MAX_FRAME = 9216
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LldpAnswer:
+    """What the agents have left."""
+
+    neighbors: tuple[LldpNeighbor, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class LldpProbe:
@@ -36,18 +48,23 @@ class LldpProbe:
             ProbeUnsupported: lldpd runs, and nobody leaves its answers.
             ProbeAbsent: no LLDP agent.
         """
-        read = FieldReader()
-        run = ctx.roots.run
-        found = {*_from_networkd(ctx, read), *_from_lldpd(ctx, read)}
-        # systemd makes networkd's folder also where networkd does not run: only a file in it proves an agent.
-        if not found and not read.entries(run / _NETWORKD) and not read.exists(run / LEFT_FACTS):
-            if read.exists(run / "lldpd.socket"):
-                raise ProbeUnsupported(
-                    "lldpd runs, but tells only root what it hears: have fabricd facts run as root, regularly"
-                )
-            raise ProbeAbsent("no LLDP agent: neither systemd-networkd nor lldpd has left a neighbour")
-        neighbors = sorted(found, key=lambda one: (one.interface, one.chassis_id, one.port_id))
-        return ProbeResult(facts={"lldp": tuple(neighbors[:_MAX_NEIGHBORS])}, notes=tuple(read.notes))
+        answer = ask(ctx, RECORDED, LldpAnswer, lambda: _heard(ctx), from_files=True)
+        return ProbeResult(facts={"lldp": answer.neighbors}, notes=answer.notes)
+
+
+def _heard(ctx: ProbeContext) -> LldpAnswer:
+    read = FieldReader()
+    run = ctx.roots.run
+    found = {*_from_networkd(ctx, read), *_from_lldpd(ctx, read)}
+    # systemd makes networkd's folder also where networkd does not run: only a file in it proves an agent.
+    if not found and not read.entries(run / _NETWORKD) and not read.exists(run / LEFT_FACTS):
+        if read.exists(run / "lldpd.socket"):
+            raise ProbeUnsupported(
+                "lldpd runs, but tells only root what it hears: have fabricd facts run as root, regularly"
+            )
+        raise ProbeAbsent("no LLDP agent: neither systemd-networkd nor lldpd has left a neighbour")
+    neighbors = sorted(found, key=lambda one: (one.interface, one.chassis_id, one.port_id))
+    return LldpAnswer(neighbors=tuple(neighbors[:_MAX_NEIGHBORS]), notes=tuple(read.notes))
 
 
 def _from_networkd(ctx: ProbeContext, read: FieldReader) -> Iterator[LldpNeighbor]:

@@ -2,11 +2,12 @@
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
-from fabricd.probe.answers import recorded
-from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeNotRun, ProbeResult
+from fabricd.probe.answers import ask
+from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeNotRun, ProbeResult, ProbeUnsupported
 from fabricd.probe.files import FieldReader
 from fabricd.probe.net_sysfs import Hardware, dump_sysfs, is_same_interface, rdma_devices, read_hardware
 from fabricd.probe.netlink_dump import DriverFacts, LinkFacts, NetlinkDump, SpeedFacts, dump_kernel
@@ -67,17 +68,21 @@ class NetlinkProbe:
 
 
 def _dump(ctx: ProbeContext, net: Path, read: FieldReader) -> NetlinkDump:
-    if ctx.this_host:
-        try:
-            return dump_kernel(read)
-        except (OSError, ImportError) as error:
-            read.note("netlink", f"{error}; only what sysfs shows is known, without addresses and routes")
-    else:
-        try:
-            return recorded(ctx, RECORDED, NetlinkDump)
-        except ProbeNotRun as missing:
-            read.note("netlink", f"{missing.reason}; only what sysfs shows is known, without addresses and routes")
-    return dump_sysfs(net, read)
+    try:
+        dump = ask(ctx, RECORDED, NetlinkDump, _ask_kernel)
+    except (ProbeNotRun, ProbeUnsupported) as stop:
+        read.note("netlink", f"{stop.reason}; only what sysfs shows is known, without addresses and routes")
+        return dump_sysfs(net, read)
+    read.notes.extend(dump.notes)
+    return dump
+
+
+def _ask_kernel() -> NetlinkDump:
+    read = FieldReader()
+    try:
+        return replace(dump_kernel(read), notes=tuple(read.notes))
+    except (OSError, ValueError) as error:
+        raise ProbeUnsupported(str(error)) from error
 
 
 def _interfaces(dump: NetlinkDump, net: Path, rdma_of: dict[str, str], read: FieldReader) -> tuple[NetInterface, ...]:

@@ -102,6 +102,7 @@ class NetlinkDump:
     routes: tuple[RouteFacts, ...] = ()
     speeds: tuple[SpeedFacts, ...] = ()
     drivers: tuple[DriverFacts, ...] = ()
+    notes: tuple[str, ...] = ()  #: what the kernel did not tell
 
 
 def dump_kernel(read: FieldReader) -> NetlinkDump:

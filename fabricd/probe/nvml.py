@@ -14,7 +14,7 @@ from fabricd.errors import ParseError
 from fabricd.model.codec import from_json
 from fabricd.model.device import Gpu, GpuDriver, NvLink
 from fabricd.model.observation import Outcome
-from fabricd.probe.answers import recorded
+from fabricd.probe.answers import ask
 from fabricd.probe.base import (
     ProbeAbsent,
     ProbeContext,
@@ -79,11 +79,9 @@ class NvmlProbe:
         Raises:
             ProbeStopped: the library is not there, or says nothing at all.
         """
-        if ctx.this_host and not _may_have_gpus(ctx.roots):
-            raise ProbeAbsent("no NVIDIA device on the PCI bus, and no NVIDIA driver")
-        answer = decode(self.ask()) if ctx.this_host else recorded(ctx, RECORDED, NvmlAnswer)
-        if answer.binding_missing or answer.error:
-            raise _why_not(answer, ctx.roots)
+        answer = ask(ctx, RECORDED, NvmlAnswer, lambda: self._told(ctx.roots))
+        if answer.binding_missing or answer.error:  # recorded as the child says it
+            raise ProbeFailed(f"NVML: {answer.binding_missing or answer.reason} (error {answer.error})")
         gpus = tuple(_completed(self._with_last_known(gpu, answer), ctx.roots) for gpu in answer.gpus)
         if ctx.this_host:
             self._known = {gpu.index: gpu for gpu in gpus if gpu.uuid}
@@ -97,6 +95,14 @@ class NvmlProbe:
             ProbeFailed: the library crashed or did not answer in time.
         """
         return self._process.ask(self.answer_seconds)
+
+    def _told(self, roots: Roots) -> NvmlAnswer:
+        if not _may_have_gpus(roots):
+            raise ProbeAbsent("no NVIDIA device on the PCI bus, and no NVIDIA driver")
+        answer = decode(self.ask())
+        if answer.binding_missing or answer.error:
+            raise _why_not(answer, roots)
+        return answer
 
     def _with_last_known(self, gpu: Gpu, answer: NvmlAnswer) -> Gpu:
         """Return a lost GPU with the facts that it had last, unless they are another's by now."""

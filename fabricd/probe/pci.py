@@ -8,7 +8,7 @@ from pathlib import Path
 from fabricd.errors import ParseError
 from fabricd.model.device import PciDevice, PcieLink
 from fabricd.model.observation import Outcome
-from fabricd.probe.acs import Acs, left_facts, read_acs
+from fabricd.probe.acs import Acs, ask_acs
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult
 from fabricd.probe.files import FieldReader
 from fabricd.units import parse_transfer_rate
@@ -56,9 +56,9 @@ class PciProbe:
         if not places:
             raise ProbeAbsent(f"no PCI devices: {base} is missing or empty")
         wanted = _with_bridges((address for address in places if _matters(base / address, read)), places)
-        left = left_facts(ctx, read)
-        devices = tuple(_read_device(base / address, address, places, left, read) for address in sorted(wanted))
-        return ProbeResult(facts={"pci": devices}, notes=tuple(read.notes))
+        told = ask_acs(ctx, [address for address in sorted(wanted) if _is_bridge(base / address, read)])
+        devices = tuple(_read_device(base / address, address, places, told.acs, read) for address in sorted(wanted))
+        return ProbeResult(facts={"pci": devices}, notes=(*told.notes, *read.notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,10 @@ def _matters(path: Path, read: FieldReader) -> bool:
     return code >> 8 == _BRIDGE_OTHER and read.integer(path / "vendor", base=0, high=0xFFFF) == _NVIDIA
 
 
+def _is_bridge(path: Path, read: FieldReader) -> bool:
+    return (read.integer(path / "class", base=0, high=0xFFFFFF) or 0) >> 8 == _PCI_BRIDGE
+
+
 def _with_bridges(addresses: Iterable[str], places: dict[str, _Place]) -> set[str]:
     wanted: set[str] = set()
     for address in addresses:
@@ -101,11 +105,11 @@ def _with_bridges(addresses: Iterable[str], places: dict[str, _Place]) -> set[st
 
 
 def _read_device(
-    path: Path, address: str, places: dict[str, _Place], left: dict[str, Acs], read: FieldReader
+    path: Path, address: str, places: dict[str, _Place], known: dict[str, Acs], read: FieldReader
 ) -> PciDevice:
     place = places[address]
     class_code = read.integer(path / "class", base=0, high=0xFFFFFF)
-    acs = _acs(path, left.get(address)) if (class_code or 0) >> 8 == _PCI_BRIDGE else Acs(Outcome.NOT_RUN)
+    acs = known.get(address, Acs(Outcome.NOT_RUN))
     may_be_gpu = (class_code or 0) >> 16 in (_DISPLAY, _ACCELERATOR)
     return PciDevice(
         address=address,
@@ -191,8 +195,3 @@ def _largest_possible_bar(path: Path) -> int | None:
     quiet = FieldReader()  # absent before Linux 6.1, and for devices without the capability
     sizes = [quiet.integer(path / f"resource{bar}_resize", base=16, high=2**44 - 1) or 0 for bar in range(6)]
     return 2 ** (max(sizes).bit_length() - 1 + 20) if any(sizes) else None
-
-
-def _acs(path: Path, left: Acs | None) -> Acs:
-    own = read_acs(path)
-    return own if left is None or own.outcome is Outcome.OK else left

@@ -22,6 +22,7 @@ from fabricd.probe.base import Probe, ProbeContext, ProbeResult, ProbeStopped
 from fabricd.probe.host import fallback_identity
 from fabricd.probe.merge import add_facts
 from fabricd.probe.registry import PROBES
+from fabricd.smallfile import reading_through
 
 _NO_FACTS = {"schema", "generation", "instance", "content_hash", "taken_at", "this_host", "probes"}
 _FACT_TYPES = {name: kind for name, kind in get_type_hints(Snapshot).items() if name not in _NO_FACTS}
@@ -51,7 +52,9 @@ class _Job:
         outcome, reason = Outcome.OK, ""
         notes: tuple[str, ...] = ()
         try:
-            result = self.probe.run(self._ctx)
+            ctx = self._ctx
+            with reading_through(ctx.files if ctx.recording is None else ctx.recording.door):
+                result = self.probe.run(ctx)
             notes = _bounded(result.notes)
             self.facts = _checked_facts(result)
         except ProbeStopped as stop:
@@ -161,7 +164,8 @@ class Runner:
             kept[name].report if name in kept else ProbeReport(name=name, outcome=Outcome.NOT_RUN, reason="not yet run")
             for name in self._probes
         )
-        snapshot = Snapshot(**facts, taken_at=time.time(), this_host=self._ctx.this_host, probes=reports)
+        taken_at = time.time() if self._ctx.taken_at is None else self._ctx.taken_at
+        snapshot = Snapshot(**facts, taken_at=taken_at, this_host=self._ctx.this_host, probes=reports)
         return replace(snapshot, content_hash=content_hash(snapshot))
 
     def _start(self, probe: Probe) -> _Job | None:

@@ -7,16 +7,26 @@ What such a file means is not decided here. Looked at are the file that ``/etc/n
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from fabricd.model.topology_file import MAX_CHARACTERS, TopologyFile
+from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeFailed, ProbeResult, Roots
 from fabricd.probe.files import FieldReader
 
+#: Where a replay keeps the file, in the folder of recorded answers.
+RECORDED = "topology_file.json"
 _MAX_FILES = 64
 _ADDRESS = re.compile(r'\bbusid="([0-9a-f:.]{12,16})"', re.IGNORECASE)
 _NCCL_SETTING = re.compile(r"^\s*NCCL_TOPO_FILE\s*=\s*(/\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyFileAnswer:
+    """The file that was chosen."""
+
+    file: TopologyFile
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +37,39 @@ class TopologyFileProbe:
     deadline_seconds: float = 5.0
 
     def run(self, ctx: ProbeContext) -> ProbeResult:
-        """Read the files."""
-        read = FieldReader()
-        here = set(read.entries(ctx.roots.sys / "bus/pci/devices"))
-        looked: list[str] = []
-        best, most = None, 0
-        for place, path in _files(ctx, read):
-            text = read.text(path, MAX_CHARACTERS + 1)
-            if text is None:
-                continue
-            if len(text) > MAX_CHARACTERS:
-                read.note(place, f"more than {MAX_CHARACTERS} characters, so it is no topology of one machine")
-                continue
-            looked.append(place)
-            named = len(here & {_kernel_form(address) for address in _ADDRESS.findall(text)})
-            if named > most:
-                best, most = TopologyFile(path=place, text=text), named
-        if best is not None:
-            return ProbeResult(facts={"topology_file": best}, notes=tuple(read.notes))
-        if read.notes:
-            raise ProbeFailed("; ".join(read.notes))
-        if looked:
-            raise ProbeAbsent(f"none of this machine's devices stands in {', '.join(looked)}")
-        raise ProbeAbsent("no file in any place of topology_files")
+        """Read the files.
+
+        Raises:
+            ProbeAbsent: there is none, or none of this machine.
+            ProbeFailed: those that are there cannot be read.
+        """
+        answer = ask(ctx, RECORDED, TopologyFileAnswer, lambda: _choose(ctx), from_files=True)
+        return ProbeResult(facts={"topology_file": answer.file}, notes=answer.notes)
+
+
+def _choose(ctx: ProbeContext) -> TopologyFileAnswer:
+    read = FieldReader()
+    here = set(read.entries(ctx.roots.sys / "bus/pci/devices"))
+    looked: list[str] = []
+    best, most = None, 0
+    for place, path in _files(ctx, read):
+        text = read.text(path, MAX_CHARACTERS + 1)
+        if text is None:
+            continue
+        if len(text) > MAX_CHARACTERS:
+            read.note(place, f"more than {MAX_CHARACTERS} characters, so it is no topology of one machine")
+            continue
+        looked.append(place)
+        named = len(here & {_kernel_form(address) for address in _ADDRESS.findall(text)})
+        if named > most:
+            best, most = TopologyFile(path=place, text=text), named
+    if best is not None:
+        return TopologyFileAnswer(file=best, notes=tuple(read.notes))
+    if read.notes:
+        raise ProbeFailed("; ".join(read.notes))
+    if looked:
+        raise ProbeAbsent(f"none of this machine's devices stands in {', '.join(looked)}")
+    raise ProbeAbsent("no file in any place of topology_files")
 
 
 def _files(ctx: ProbeContext, read: FieldReader) -> Iterator[tuple[str, Path]]:
@@ -58,7 +78,7 @@ def _files(ctx: ProbeContext, read: FieldReader) -> Iterator[tuple[str, Path]]:
     seen: set[str] = set()
     for pattern in (*named[-1:], *ctx.topology_files):
         base, rest = _below(ctx.roots, pattern)
-        for path in sorted(islice(base.glob(rest), _MAX_FILES)):
+        for path in read.matching(base, rest)[:_MAX_FILES]:
             place = pattern[: -len(rest)] + path.relative_to(base).as_posix()
             if place not in seen and len(seen) < _MAX_FILES:
                 seen.add(place)

@@ -7,11 +7,12 @@ in a process of its own (``fabricd.probe.verbs_child``).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fabricd.errors import ParseError
 from fabricd.model.codec import from_json
 from fabricd.model.device import Hca
-from fabricd.probe.answers import recorded
+from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeDenied, ProbeFailed, ProbeResult, ProbeUnsupported
 from fabricd.probe.files import FieldReader
 from fabricd.probe.process import ProbeProcess
@@ -67,9 +68,7 @@ class VerbsProbe:
         in_kernel = FieldReader().entries(infiniband)
         if not in_kernel:
             raise ProbeAbsent(f"no RDMA device: {infiniband} is missing or empty")
-        if ctx.this_host and not FieldReader().entries(verbs):
-            raise ProbeUnsupported("the kernel module ib_uverbs is not loaded: user space reaches no RDMA device")
-        answer = self._ask() if ctx.this_host else recorded(ctx, RECORDED, VerbsAnswer)
+        answer = ask(ctx, RECORDED, VerbsAnswer, lambda: self._ask(verbs))
         if answer.binding_missing:
             raise ProbeUnsupported(
                 f"pyverbs cannot be imported ({answer.binding_missing}); install the package python3-pyverbs"
@@ -84,7 +83,9 @@ class VerbsProbe:
         )
         return ProbeResult(facts={"hcas": answer.hcas}, notes=answer.notes + orphans)
 
-    def _ask(self) -> VerbsAnswer:
+    def _ask(self, verbs: Path) -> VerbsAnswer:
+        if not FieldReader().entries(verbs):
+            raise ProbeUnsupported("the kernel module ib_uverbs is not loaded: user space reaches no RDMA device")
         data = self._process.ask(self.answer_seconds)
         try:
             return from_json(data, VerbsAnswer, what="the answer of the verbs process")

@@ -47,14 +47,21 @@ def nvml_probe(
     return NvmlProbe(environment=environment(path, hidden=hidden, calls=folder / "calls.txt"), **options)
 
 
-def snapshot_of(machine: Machine, folder: Path, *, probes: Sequence[Probe] | None = None) -> tuple[Snapshot, Path]:
-    """Render a machine below ``folder`` and return its snapshot and the root of its tree."""
+def context_of(
+    machine: Machine, folder: Path, *, probes: Sequence[Probe] | None = None
+) -> tuple[ProbeContext, list[Probe], Path]:
+    """Render a machine below ``folder``; return what probes see of it, the probes, and the root of its tree."""
     tree = machine_files.render(machine)
     root = tree.write(folder / "root")
     answers = write_answers(machine, tree, folder / "answers")
     live = LiveNvml(nvml_probe(machine, folder))
     chosen = [live if probe.name == "nvml" else probe for probe in (PROBES if probes is None else probes)]
-    context = ProbeContext(roots=Roots.under(root), this_host=False, answers=answers)
+    return ProbeContext(roots=Roots.under(root), this_host=False, answers=answers), chosen, root
+
+
+def snapshot_of(machine: Machine, folder: Path, *, probes: Sequence[Probe] | None = None) -> tuple[Snapshot, Path]:
+    """Render a machine below ``folder`` and return its snapshot and the root of its tree."""
+    context, chosen, root = context_of(machine, folder, probes=probes)
     return take_snapshot(context, probes=chosen), root
 
 

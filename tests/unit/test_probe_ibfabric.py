@@ -176,6 +176,7 @@ def test_in_a_snapshot(tmp_path: Path) -> None:
     for secret in ("leaf-1", "spine", "node-2", "0000:00a1", "0300000001", "f603:0000:0001"):
         assert secret not in text, secret
     (fabric,) = redacted.ib_fabrics
-    assert [one.name for one in fabric.switches] == ["switch-1", "switch-2", "switch-3"]
+    names = [one.name for one in fabric.switches]
+    assert len(set(names)) == 3 and all(name.startswith("switch-") for name in names)
     assert fabric.switches[0].links[1].peer == fabric.switches[2].guid
     assert redacted.content_hash == content_hash(redacted)

@@ -1,16 +1,13 @@
-"""Captures: what identifies a machine is gone, what makes its shape is there."""
+"""Redaction: what identifies a machine is gone, what makes its shape is there."""
 
 import ipaddress
-import json
-import stat
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabricd.capture import read_capture, write_capture
-from fabricd.errors import InputError
 from fabricd.model.codec import content_hash, to_json
 from fabricd.model.device import (
     Gid,
@@ -28,7 +25,7 @@ from fabricd.model.identity import NodeIdentity
 from fabricd.model.observation import Outcome, ProbeReport
 from fabricd.model.snapshot import Snapshot
 from fabricd.model.topology_file import TopologyFile
-from fabricd.redact import redact
+from fabricd.redact import redact, redactor_for
 
 GUID = "b8ce:f603:00aa:bbcc"
 SECRETS = (
@@ -126,7 +123,8 @@ def test_nothing_that_identifies_is_left_and_everything_else_is():
     assert (lo.mac, nic.mac[:8]) == ("00:00:00:00:00:00", "b8:ce:f6")
     assert (nic.firmware, nic.pci_address, nic.oper_state) == ("28.39.10.02", "0000:17:00.0", "up")
     assert (after.node.kernel, after.node.product) == ("6.1.0.9", "DGX A100")
-    assert (after.node.name, after.node.hostname) == ("host-1", "host-1")
+    assert re.fullmatch("host-[0-9a-f]{8}", after.node.name)
+    assert after.node.hostname == after.node.name
     assert after.gpus[0].fabric.cluster_uuid == before.gpus[0].fabric.cluster_uuid
     assert after.lldp[0].port_id == "Ethernet1/1"
     assert after.content_hash == content_hash(after) != before.content_hash
@@ -136,7 +134,7 @@ def test_one_thing_is_replaced_alike_everywhere():
     after = redact(machine())
     nic, port = after.interfaces[1], after.hcas[0].ports[0]
     address = nic.addresses[0].address
-    assert after.probes[0].notes == (f"{address} on host-1: odd",)
+    assert after.probes[0].notes == (f"{address} on {after.node.name}: odd",)
     assert nic.name == "enx" + nic.mac.replace(":", "")
     assert after.lldp[0].chassis_id == nic.mac
     assert {route.interface for route in after.routes} == {port.gids[1].interface} == {nic.name}
@@ -162,8 +160,44 @@ def test_subnets_and_routes_still_fit():
     assert ipaddress.ip_address(after.routes[2].gateway) in subnet
 
 
-def test_two_captures_share_no_key():
+def test_two_captures_share_no_key_unless_they_are_given_one():
     assert redact(machine()).node.node_id != redact(machine()).node.node_id
+    assert redact(machine(), key=b"a") == redact(machine(), key=b"a") != redact(machine(), key=b"b")
+
+
+ADDRESSES = ("10.20.30.40", "2001:4860:1:2:3:4:5:6", "b8:ce:f6:aa:bb:cc", "b8ce:f603:00aa:bbcc", "fe80::1")
+AROUND = ("{}", "{}: refused", "iface:{}", "(at {})", "{}, and", "dev={};", "see {}.", "http://[{}]:7470/x", "{}/24")
+
+
+@pytest.mark.parametrize("text", [around.format(address) for address in ADDRESSES for around in AROUND])
+def test_an_address_is_found_whatever_stands_around_it(text):
+    secret = next(address for address in ADDRESSES if address in text)
+    told = redactor_for([], key=b"k").text(text, "notes")
+    assert secret not in told
+    assert re.sub(r"[\da-f:.]", "", told) == re.sub(r"[\da-f:.]", "", text)
+
+
+@pytest.mark.parametrize("text", ["0000:17:00.0", "4X NDR 53.1", "12:34:56", "0-3,8", "pci0000:15", "std::move", "a:b"])
+def test_what_is_no_address_stays(text):
+    assert redactor_for([], key=b"k").text(text, "notes") == text
+
+
+def test_names_users_serial_numbers_and_tunnels():
+    redactor = redactor_for([{"hostname": "Gpu7.corp.example"}], names={"/scratch/al": "user", "al": "user"}, key=b"k")
+    host = redactor.text("gpu7", "hostname")
+    assert host == redactor.text("gpu7.corp.example", "hostname")
+    assert redactor.text("no GPU7 here, gpu77", "reason") == f"no {host} here, gpu77"
+    assert redactor.text("gpu7", "kind") == "gpu7"
+    assert re.fullmatch("/home/user-[0-9a-f]{8}/topo.xml", redactor.text("/scratch/al/topo.xml", "path"))
+    assert re.fullmatch("'/home/user-[0-9a-f]{8}/v'", redactor.text("'/home/bo/v'", "product"))
+    assert re.fullmatch("serial-[0-9a-f]{8}", redactor.text("1652923007715", "board_serial"))
+    assert ipaddress.ip_address(bytes.fromhex(redactor.text("0a:14:1e:28", "mac").replace(":", ""))) in TEN
+    assert redactor.text("20:01:48:60:00:01:00:02:00:03:00:04:00:05:00:06", "mac")[-5:] != "00:06"
+    assert "b8cef60300aabbcc" not in redactor.text("0xb8cef60300aabbcc", "ib_guid")
+    assert redactor.text("rocexb8cef60300aabbcc.4", "x")[:11] == "rocexb8cef6"
+
+
+TEN = ipaddress.ip_network("10.0.0.0/8")
 
 
 @given(st.lists(st.ip_addresses(v=4) | st.ip_addresses(v=6), min_size=2, max_size=8, unique=True))
@@ -193,14 +227,3 @@ def kept(address) -> bool:
     """Whether an address means the same on every machine, and so is kept as it is."""
     everywhere = address.is_loopback or address.is_unspecified or address.is_multicast
     return everywhere or address == ipaddress.ip_address("255.255.255.255")
-
-
-def test_a_capture_is_for_its_owner_and_can_be_read_again(tmp_path):
-    file = tmp_path / "c.json"
-    write_capture(file, machine(), raw=True)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert read_capture(file) == machine()
-    told = json.loads(file.read_text())
-    assert (told["format"], told["redacted"]) == ("fabricd-capture", False)
-    with pytest.raises(InputError, match="File exists"):
-        write_capture(file, machine())

@@ -1,0 +1,55 @@
+"""``fabricd capture``: this machine in a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fabricd.capture import read_capture, redacted, take, write_capture
+from fabricd.cli.options import ReplayFile, Root
+from fabricd.errors import InputError
+from fabricd.locations import TOPOLOGY_FILES, read_secret_file
+from fabricd.probe.base import ProbeContext, Roots
+
+
+def capture(
+    file: Annotated[Path, typer.Argument(help="Takes the capture; must not exist.")],
+    raw: Annotated[bool, typer.Option("--raw", help="Keep names, addresses and ids as they are.")] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="File with a secret: captures made with one key replace the same thing alike."),
+    ] = None,
+    root: Root = None,
+    replay: ReplayFile = None,
+) -> None:
+    """Write what this machine shows into a file, without what identifies it, to be looked at elsewhere (--replay).
+
+    The file is text: the files and answers that the probes read, and what they make of them. With --replay it is made
+    from another capture.
+    """
+    if raw and key is not None:
+        raise InputError("--raw and --key exclude each other")
+    if replay is not None and root is not None:
+        raise InputError("--root and --replay exclude each other")
+    secret = None if key is None else read_secret_file(key, "--key").encode()
+    whole = take(context(root)) if replay is None else read_capture(replay)
+    write_capture(file, whole if raw else redacted(whole, key=secret))
+    kept = "as they are" if raw else "replaced; look through it before you pass it on"
+    typer.echo(f"{file}: names, addresses and ids are {kept}")
+
+
+def context(root: Path | None, *, topology_files: tuple[str, ...] = TOPOLOGY_FILES) -> ProbeContext:
+    """Return what probes are given for this host, or for the machine whose files lie below a folder.
+
+    Raises:
+        InputError: it is no folder.
+    """
+    if root is not None and not root.is_dir():
+        raise InputError(f"no directory: {root}")
+    roots = Roots() if root is None else Roots.under(root.absolute())
+    return ProbeContext(roots=roots, this_host=root is None, topology_files=topology_files)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(capture)

@@ -1,0 +1,18 @@
+"""Options that several commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fabricd import config
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", help=f"Configuration; by default {config.DEFAULT_FILE} if it exists.")
+]
+Root = Annotated[
+    Path | None, typer.Option("--root", help="Look at the machine whose files lie here, e.g. a host mounted at /host.")
+]
+ReplayFile = Annotated[
+    Path | None, typer.Option("--replay", help="Take a captured machine, or cluster, instead of this one.")
+]
