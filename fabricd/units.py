@@ -128,18 +128,15 @@ def format_bandwidth(bytes_per_second: float | None) -> str:
 
 
 def format_latency(seconds: float | None) -> str:
-    """Return a latency for people, in microseconds, or ``"?"`` when unknown."""
-    return "?" if seconds is None else f"{seconds * 1e6:.3g} us"
+    """Return a latency for people, in microseconds, from 1 ms on in milliseconds, or ``"?"`` when unknown."""
+    if seconds is None:
+        return "?"
+    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
 def format_time(seconds: float | None) -> str:
     """Return a duration for people, in the unit that fits: ``"21.5 ms"``, or ``"?"`` when unknown."""
-    if seconds is None:
-        return "?"
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return format_latency(seconds)
+    return format_latency(seconds) if seconds is None or seconds < 1 else f"{seconds:.3g} s"
 
 
 def format_ranges(numbers: Iterable[int]) -> str:

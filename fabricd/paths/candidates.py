@@ -41,14 +41,15 @@ def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
 def best_of_each(paths: Sequence[Path], count: int) -> list[Path]:
     """Return up to ``count`` of some ranked paths between nodes, in their order, ranked anew.
 
-    The best of each transport has precedence, then the best of each with and without relay and GPUDirect, then the best
-    of each network: so it can be seen what each is worth.
+    The best of each transport has precedence, then its best by the ports nearest to the ends, with and without a relay,
+    then the best of each network, and those with and without GPUDirect: so it can be seen what each is worth.
     """
     chosen: list[Path] = []
     kinds: Sequence[Callable[[Path], object]] = (
         lambda path: path.transport,
-        lambda path: (path.transport, any(end.relay for end in path.ends), path.gdr),
+        lambda path: (path.transport, all(end.nearest for end in path.ends), any(end.relay for end in path.ends)),
         lambda path: path.network,
+        lambda path: (path.transport, path.gdr),
     )
     for kind in kinds:
         seen = set(map(kind, chosen))

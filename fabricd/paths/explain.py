@@ -1,6 +1,6 @@
 """Why a path stands where it does: one sentence for each fact that decided."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fabricd.model.observation import Evidence
@@ -34,10 +34,15 @@ def why_behind(path: Path, best: Path, policy: Policy) -> str:
         f"its network is for {path.role}" + _would_be(path, best),
         f"by policy {policy}, {best.transport} comes before {path.transport}" + _would_be(path, best),
         _slower(path, best),
-        f"as fast, but {path.cautions[0] if path.cautions else 'less certain'}",
+        f"as fast, but {next(_against(path), 'less speaks against the best')}",
         f"as fast, but over {path.transport} instead of {best.transport}",
     )
     return reasons[part]
+
+
+def _against(path: Path) -> Iterator[str]:
+    yield from path.cautions
+    yield from (f"copied in host memory on the way to {end.port}" for end in path.ends if end.gdr is False)
 
 
 def _would_be(path: Path, best: Path) -> str:
@@ -92,7 +97,8 @@ def _narrower(path: Path, best: Path) -> str:
 
 def _why_first(best: Path, others: Sequence[Path]) -> list[str]:
     hop = narrowest_hop(best)
-    said = [f"its narrowest hop: {_figure(hop)}"] if hop else ["no hop on it tells its bandwidth"]
+    unknown = f"nothing tells what {best.network} carries" if best.network else "no hop on it tells its bandwidth"
+    said = [f"its narrowest hop: {_figure(hop)}" if hop else unknown]
     if not others:
         said.append("the only candidate")
     return said
@@ -100,6 +106,8 @@ def _why_first(best: Path, others: Sequence[Path]) -> list[str]:
 
 def narrowest_hop(path: Path) -> Hop | None:
     """Return the first hop that is as narrow as the path, ``None`` where no hop's figure is known."""
+    if path.bandwidth_bytes_per_second is None:
+        return None
     known = [hop for hop in path.hops if hop.bandwidth_bytes_per_second is not None]
     return min(known, key=lambda hop: hop.bandwidth_bytes_per_second or 0.0, default=None)
 

@@ -81,6 +81,14 @@ class NodeWays:
             self._ways[key] = tuple(self._find(end, port, away))
         return self._ways[key]
 
+    def distance(self, end: Vertex, port: Vertex) -> tuple[int, float, int]:
+        """Return how far a port is from an end by the straight way: by type of path, latency, and hops."""
+        hops = self._joined(end.name, port.name)
+        if hops is None:
+            return (_NEARNESS[PathType.DIS], 0.0, 0)
+        kind = path_type(self.graph, end.name, hops)
+        return (_NEARNESS[kind], sum(hop.latency_seconds or 0.0 for hop in hops), len(hops))
+
     def _find(self, end: Vertex, port: Vertex, away: bool) -> Iterator[Way]:
         hops = self._joined(end.name, port.name, away=away)
         if end.kind is not VertexKind.GPU or port.kind is VertexKind.GPU:
@@ -135,6 +143,8 @@ class NodeWays:
 
     def _gpudirect(self, gpu: Vertex, port: Vertex, kind: PathType) -> tuple[bool | None, str]:
         """Return whether a port reads and writes a GPU's memory, and the facts that say so."""
+        if port.kind is VertexKind.NIC and self._driver(port).startswith("cxi"):
+            return None, f"whether libfabric's provider for {port.local_name} registers GPU memory is not known"
         if port.kind is VertexKind.NIC:
             return False, f"{port.local_name} carries IP, which the kernel copies"
         if port.gdr is False:
@@ -147,7 +157,11 @@ class NodeWays:
         if port.gdr is None:
             known = "whether it registers GPU memory is not known"
             return None, f"{gpu.local_name} and {port.local_name} are {kind} apart, but {known}"
-        return True, f"{gpu.local_name} and {port.local_name} are {kind} apart, by {self._registers(port)}"
+        apart = f"{gpu.local_name} and {port.local_name} are {kind} apart"
+        return True, f"{apart}, GPU memory is registered by {self._registers(port)}"
+
+    def _driver(self, port: Vertex) -> str:
+        return next((one.driver for one in self.snapshot.interfaces if one.name == port.local_name), "")
 
     def _registers(self, port: Vertex) -> str:
         hca = next((hca for hca in self.snapshot.hcas if hca.name == port.local_name.rpartition(":")[0]), None)

@@ -307,3 +307,26 @@ def test_gpudirect_needs_both_ends(ours, theirs, gdr):
     ]
     assert find_paths(mapping(*ends), "a/gpu0", "b/gpu0").paths[0].gdr is gdr
     assert find_paths(mapping(*ends), "a", "b").paths[0].gdr is None
+
+
+def test_what_only_default_routes_join_is_not_verified_until_it_is_measured():
+    (path,) = find_paths(routed_pair(), "a", "b").paths
+    assert path.unverified == ("only default routes lead from the one to the other; nothing shows that they arrive",)
+    name = "routed:10.1.0.0/24+10.2.0.0/24"
+    found = Measurement(
+        src_node="id-a", dst_node="id-b", src_interface="eth0", dst_interface="eth0", src_address="10.1.0.1",
+        dst_address="10.2.0.1", network=name, reachable=True, bandwidth_bytes_per_second=1e8, latency_seconds=1e-4,
+    )  # fmt: skip
+    (path,) = find_paths(routed_pair(), "a", "b", measurements=[found]).paths
+    assert (path.unverified, path.estimate.latency_evidence) == ((), Evidence.MEASURED)
+    both = routed_pair()
+    for node_id, far in (("id-a", "10.2.0.0/24"), ("id-b", "10.1.0.0/24")):
+        route = Route(destination=far, family=4, interface="eth0", gateway="10.0.0.254")
+        both[node_id] = replace(both[node_id], routes=(*both[node_id].routes, route))
+    assert find_paths(both, "a", "b").paths[0].unverified == ()
+
+
+def test_a_private_address_behind_the_internet_is_not_verified():
+    (path,) = find_paths(routed_pair("10.1.0.1/24", "1.1.1.1/24"), "a", "b").paths
+    assert (path.transport, path.estimate.time_seconds) == (Transport.INTERNET, None)
+    assert path.unverified[0].startswith("10.1.0.1 is a private address")

@@ -1,0 +1,142 @@
+"""Networks from a port of one node to a port of another: which ports, and what is known of going that way."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fabricd.graph import nominal
+from fabricd.graph.graph import LinkKind, VertexKind
+from fabricd.graph.networks import measurement_between
+from fabricd.model.measurement import Measurement
+from fabricd.model.network import Network, NetworkPort
+from fabricd.model.observation import Evidence
+from fabricd.model.path import Hop, Transport
+from fabricd.paths.describe import weakest
+from fabricd.paths.ends import PORTS, End
+from fabricd.paths.port_facts import PortFacts, port_facts
+from fabricd.units import format_bandwidth
+
+#: Pairs of ports of one network that are looked at: two nodes with 64 ports each on it stay below.
+MAX_PAIRS = 4096
+
+#: What the name of a network's vertex begins with.
+NETWORK = "network:"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port that a path may leave or enter a node by."""
+
+    end: End
+    port: NetworkPort
+    facts: PortFacts
+    nearest: bool  #: no other of its node on the network is nearer to the end
+
+    @property
+    def name(self) -> str:
+        """Of its vertex."""
+        return f"{self.end.node}/{self.port.interface}"
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """What two ports must share for one of them to stand for both."""
+        return (self.port.speed_bytes_per_second, self.port.virtual, self.facts.mtu_bytes, bool(self.facts.cautions))
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A network from a port of the one node to a port of the other."""
+
+    network: Network
+    near: Port
+    far: Port
+    measured: Measurement | None
+
+    @property
+    def leaves(self) -> tuple[str, str] | None:
+        """The switches that both ports are plugged into, where they are known."""
+        leaves = (self.near.facts.leaf, self.far.facts.leaf)
+        return leaves if all(leaves) else None
+
+    @property
+    def over_spine(self) -> bool:
+        """The two ports are known to be plugged into different switches."""
+        return self.leaves is not None and self.leaves[0] != self.leaves[1]
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """What two crossings must share for one of them to stand for both."""
+        name = (self.network.name, self.network.transport)
+        return (*name, self.over_spine, self.measured, self.near.likeness, self.far.likeness)
+
+
+def crossings(
+    networks: Sequence[Network], start: End, goal: End, measurements: Sequence[Measurement]
+) -> Iterator[Crossing]:
+    """Yield the pairs of ports that networks join; only an end's own port where the end is a port."""
+    for network in networks:
+        nears, fars = _ports(network, start), _ports(network, goal)
+        for near, far in [(near, far) for near in nears for far in fars][:MAX_PAIRS]:
+            yield Crossing(network, near, far, measurement_between(measurements, network, near.port, far.port))
+
+
+def _ports(network: Network, end: End) -> list[Port]:
+    """Return the ports that a path may take, the nearest to the end first: it stands for those that are like it."""
+    far = {
+        port.interface: end.ways.distance(end.vertex, end.graph[f"{end.node}/{port.interface}"])
+        for port in network.ports
+        if can_be(port, end)
+    }
+    ports = sorted((port for port in network.ports if can_be(port, end)), key=lambda port: far[port.interface])
+    least = min(far.values(), default=None)
+    return [Port(end, port, port_facts(end.snapshot, port), far[port.interface] == least) for port in ports]
+
+
+def can_be(port: NetworkPort, end: End) -> bool:
+    """Tell whether a path may leave or reach an end by a port. A GPU in an NVLink domain is its own only port there."""
+    name = f"{end.node}/{port.interface}"
+    if port.node != end.node_id or name not in end.graph:
+        return False
+    gpus = end.vertex.kind is VertexKind.GPU and end.graph[name].kind is VertexKind.GPU
+    return name == end.vertex.name or not (gpus or end.vertex.kind in PORTS)
+
+
+def hops_over(crossing: Crossing) -> tuple[Hop, Hop]:
+    """Return the two hops into and out of the network; a measurement covers both."""
+    network, measured = crossing.network, crossing.measured
+    name = NETWORK + network.name
+    latency = nominal.NETWORK_LATENCY.get(network.transport)
+    if latency is not None and crossing.over_spine:
+        latency += 2 * nominal.SWITCH_LATENCY
+    if measured is not None and measured.latency_seconds is not None:
+        latency = measured.latency_seconds
+    hops = []
+    for one, inwards in ((crossing.near, True), (crossing.far, False)):
+        bandwidth, evidence, limit = _bandwidth(crossing, one)
+        hops.append(
+            Hop(
+                src=one.name if inwards else name,
+                dst=name if inwards else one.name,
+                link=LinkKind.NVLINK if network.transport is Transport.NVLINK else LinkKind.NETWORK,
+                bandwidth_bytes_per_second=bandwidth,
+                latency_seconds=None if latency is None else latency / 2,
+                evidence=evidence,
+                detail=", ".join(filter(None, [one.facts.text, "virtual" if one.port.virtual else "", limit])),
+            )
+        )
+    return hops[0], hops[1]
+
+
+def _bandwidth(crossing: Crossing, one: Port) -> tuple[float | None, Evidence, str]:
+    """Return what a port carries on a network, where that is from, and what limits it beside the port."""
+    measured, speed = crossing.measured, one.port.speed_bytes_per_second
+    if measured is not None and measured.bandwidth_bytes_per_second is not None:
+        return measured.bandwidth_bytes_per_second, Evidence.MEASURED, ""
+    if crossing.network.transport is Transport.NVLINK:
+        links = [hop for hop in one.end.graph.edges_from(one.name) if hop.link == LinkKind.NVLINK]
+        total = sum(hop.bandwidth_bytes_per_second or 0.0 for hop in links)
+        return total or None, weakest(links), ", ".join(hop.detail for hop in links)
+    if not speed:
+        return None, Evidence.ASSUMED, ""
+    if crossing.network.transport is Transport.ETHERNET and speed > nominal.TCP_BANDWIDTH:
+        return nominal.TCP_BANDWIDTH, Evidence.ASSUMED, f"TCP, of a port of {format_bandwidth(speed)}"
+    return float(speed), Evidence.REPORTED, ""
