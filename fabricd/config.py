@@ -14,6 +14,8 @@ from typing import Annotated, Any, get_type_hints
 from fabricd import settings
 from fabricd.errors import ConfigError, FabricError, InputError
 from fabricd.locations import DEFAULT_PORT, TOPOLOGY_FILES, read_secret_file, socket_path
+from fabricd.model.network import NetworkRule
+from fabricd.settings_networks import network_rules
 
 DEFAULT_FILE = Path("/etc/fabricd/fabricd.toml")
 PREFIX = "FABRICD_"
@@ -97,6 +99,22 @@ class Config:
         tuple[str, ...],
         Rule(settings.file_patterns(), "where files may lie that say what a virtual machine hides of its PCIe", _FIXED),
     ] = TOPOLOGY_FILES
+    network: Annotated[
+        tuple[NetworkRule, ...],
+        Rule(network_rules(), "tables [[network]]: the name and role of networks whose ports match", _FIXED),
+    ] = ()
+    placement_files: Annotated[
+        tuple[str, ...],
+        Rule(
+            settings.files(),
+            "files that say where nodes stand: Slurm's topology.conf or topology.yaml, topograph's or kubectl's JSON",
+            _FIXED,
+        ),
+    ] = ()
+    instance_metadata: Annotated[
+        str,
+        Rule(settings.choice("off", "on"), "on: the cloud's metadata service is asked where this node stands", _FIXED),
+    ] = "off"
     measure_max_age_seconds: Annotated[
         float, Rule(settings.seconds(0, 86400), "age up to which a measurement between nodes serves for a plan")
     ] = 300.0

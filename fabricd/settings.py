@@ -165,6 +165,19 @@ def file_patterns() -> Kind:
     return Kind(check, _split)
 
 
+def files() -> Kind:
+    """Return the kind of lists of absolute paths of files."""
+
+    def check(value: Any) -> tuple[str, ...]:
+        paths = file_patterns().check(value)
+        for item in paths:
+            if any(mark in item for mark in "*?["):
+                raise _expected(item, "an absolute path of one file")
+        return tuple(paths)
+
+    return Kind(check, _split)
+
+
 def host_names() -> Kind:
     """Return the kind of lists of host names."""
 

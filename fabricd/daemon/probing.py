@@ -25,8 +25,9 @@ _log = logging.getLogger("fabricd.probe")
 NETWORK_PROBES = frozenset({"netlink", "pci", "rdma"})
 #: What an event of a GPU makes old.
 GPU_PROBES = frozenset({"nvml", "pci"})
-#: Probes that ask a library which may take many seconds, or for ever, or that may read a file of many megabytes.
-SLOW_PROBES = frozenset({"nvml", "verbs", "ibfabric"})
+#: Probes that ask a library or a service which may take many seconds, or for ever, or that may read a file of many
+#: megabytes.
+SLOW_PROBES = frozenset({"nvml", "verbs", "ibfabric", "placement", "instance"})
 _RETRY_SECONDS = 5.0
 _GPU_RETRY_SECONDS = 60.0
 # A look without the slow probes is served after so long; the GPUs of a healthy node are there by then.

@@ -10,8 +10,13 @@ T = TypeVar("T", Hca, HcaPort)
 
 
 def add_facts(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts with those of a later probe; RDMA devices that both know are joined by name, others replaced."""
+    """Return facts with those of a later probe.
+
+    RDMA devices that both know are joined by name, positions stand beside each other; other facts are replaced.
+    """
     joined = {**known, **more}
+    if "positions" in known and "positions" in more:
+        joined["positions"] = (*known["positions"], *more["positions"])
     if "hcas" in known and "hcas" in more:
         joined["hcas"] = join_hcas(known["hcas"], more["hcas"])
     return joined

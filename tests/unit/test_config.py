@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fabricd.config import RULES, Config, keep_unreloadable, load, needs_restart
 from fabricd.errors import ConfigError
+from fabricd.model.network import NetworkRule
 
 NOWHERE = Path("/nonexistent/fabricd.toml")
 
@@ -269,3 +270,51 @@ def test_roles_and_backends_that_do_not_fit_are_told():
     assert "leave peers and peers_file out" in faults(cluster_backend="etcd", peers=["http://a:1"])[0]
     assert "expected 1 to" in faults(cluster_backend="etcd", etcd_endpoints=[])[0]
     assert read(cluster_backend="etcd", role="agent", map_nodes=["http://a:1"]).config.role == "agent"
+
+
+def test_tables_of_networks_become_rules(tmp_path):
+    text = """
+    [[network]]
+    subnet = "10.1.0.0/16"
+    name = "fabric"
+    role = "compute"
+    [[network]]
+    interface = "mlx5_[0-3]:1"
+    pkey = 0x8001
+    prefix = "FEC0:0000:0000:0001"
+    vlan = 7
+    role = "storage"
+    """
+    rules = (
+        NetworkRule(name="fabric", role="compute", subnet="10.1.0.0/16"),
+        NetworkRule(role="storage", interface="mlx5_[0-3]:1", pkey=0x8001, prefix="fec0:0000:0000:0001", vlan=7),
+    )
+    assert read(toml(tmp_path, text)).config.network == rules
+    environ = {"FABRICD_NETWORK": '[{"role": "storage", "interface": "eth1"}]'}
+    assert read(environ=environ).config.network == (NetworkRule(role="storage", interface="eth1"),)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ('network = "x"', "expected tables"),
+        ("network = [1]", "the 1. table is no table"),
+        ('[[network]]\nname = "a"', "would match every port"),
+        ("[[network]]\nvlan = 7", "gives neither name nor role"),
+        ('[[network]]\nrole = "compute"\nsubnet = "10.1.0.1/16"', "is no subnet such as"),
+        ('[[network]]\nrole = "compte"\nvlan = 7', "role: 'compte' is not one of"),
+        ('[[network]]\nrole = "compute"\nvlan = 5000', "vlan: 5000 is not a whole number from 1 to 4094"),
+        ('[[network]]\nrole = "compute"\nprefix = "fe80"', "prefix: 'fe80' is not a subnet prefix"),
+        ('[[network]]\nrole = "compute"\ninterfce = "e*"', "interfce is no key; did you mean 'interface'"),
+        ('[[network]]\nname = "a/b"\nvlan = 7', "name: 'a/b' is not at most 64 letters"),
+    ],
+)
+def test_what_is_wrong_with_a_table_of_a_network(tmp_path, value, says):
+    told = faults(toml(tmp_path, value))
+    assert any(says in fault for fault in told), told
+
+
+@pytest.mark.parametrize("value", ["relative.conf", "/etc/*.conf", "/etc/../x"])
+def test_files_of_placement_are_named_one_by_one(tmp_path, value):
+    assert faults(toml(tmp_path, f'[placement]\nfiles = ["{value}"]\n'))
+    assert read(toml(tmp_path, '[placement]\nfiles = ["/etc/t.conf"]\n')).config.placement_files == ("/etc/t.conf",)
