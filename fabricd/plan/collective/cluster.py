@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from fabricd.plan.collective.bound import Kind
 from fabricd.plan.collective.columns import Column, Segment, make_column
-from fabricd.plan.collective.equal import Channels, at_one_speed
+from fabricd.plan.collective.equal import MAX_CHANNELS, Channels, at_one_speed
 from fabricd.plan.collective.fabric import EngineRoutes, Fabric, FreeRoutes, Routes
 from fabricd.plan.collective.lanes import Lane, cut_to, lanes_of, overlaid
 from fabricd.plan.collective.rings import Packing, pack
 from fabricd.plan.nccl.emulate import NcclPlan
 from fabricd.plan.nccl.graphs import SearchGraph
+from fabricd.plan.nccl.search import fastest_channel
 
 ENGINE, FREE = "engine", "free"
 
@@ -105,7 +107,10 @@ def joined(parts: Sequence[Part]) -> list[list[Lane]]:
 
 
 def joined_at_one_speed(parts: Sequence[Part]) -> EqualSpeed | None:
-    """Return the channels of one speed that carry most; None if the parts share no number of channels."""
+    """Return the channels of one speed that carry most; None if the parts share no number of channels.
+
+    Few fast ones are repeated, so that none is faster than what NCCL's search would try.
+    """
     options = [at_one_speed(part.routes, part.packing, part.known) for part in parts]
     shared = set.intersection(*(set(one) for one in options))
     if not shared:
@@ -115,10 +120,12 @@ def joined_at_one_speed(parts: Sequence[Part]) -> EqualSpeed | None:
         return count * min(one[count].speed for one in options)
 
     count = max(shared, key=lambda count: (round(total(count), 9), -count))
-    chosen = [one[count] for one in options]
-    speed = min(one.speed for one in chosen)
-    return EqualSpeed([_lanes(one, speed) for one in chosen], speed)
+    speed = min(one[count].speed for one in options)
+    several = bool(parts[0].fabric.nets)
+    fastest = min(fastest_channel(gpu.sm, between_nodes=several) for part in parts for gpu in part.fabric.gpus)
+    times = max(1, min(MAX_CHANNELS // count, ceil(speed / fastest)))
+    return EqualSpeed([_lanes(one[count], speed / times, times) for one in options], speed / times)
 
 
-def _lanes(channels: Channels, speed: float) -> list[Lane]:
-    return lanes_of(channels.columns, [speed] * len(channels.columns))
+def _lanes(channels: Channels, speed: float, times: int) -> list[Lane]:
+    return lanes_of(channels.columns, [speed] * len(channels.columns)) * times

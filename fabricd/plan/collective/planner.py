@@ -15,6 +15,7 @@ from fabricd.plan.collective.bound import Bound, bound, crossing_bound
 from fabricd.plan.collective.cluster import ENGINE, FREE, EqualSpeed, Part, joined, joined_at_one_speed, packed_parts
 from fabricd.plan.collective.fabric import Floats
 from fabricd.plan.collective.lanes import channels_over
+from fabricd.plan.collective.machines import ranks_of
 from fabricd.plan.nccl.emulate import plan_cluster
 from fabricd.plan.nccl.job import Collective
 from fabricd.plan.predict import conditions_of, merge_ports, predict
@@ -157,7 +158,7 @@ class Planner:
     def rank_names(self) -> tuple[str, ...]:
         """Return the GPU of each rank."""
         prefixes = [f"{name}/" for name in self.request.names] or [""] * len(self.request.order)
-        own = [_gpus_of(topology) for topology in self.request.topologies]
+        own = [[f"gpu{rank}" for rank in ranks_of(topology)] for topology in self.request.topologies]
         return tuple(
             f"{prefix}{gpu}" for prefix, kind in zip(prefixes, self.request.order, strict=True) for gpu in own[kind]
         )
@@ -192,8 +193,3 @@ class Planner:
             )
             for link in found
         )
-
-
-def _gpus_of(topology: NcclTopology) -> list[str]:
-    ranks = (gpu.rank for cpu in topology.cpus for device in cpu.devices() for gpu in device.gpus)
-    return [f"gpu{rank}" for rank in sorted(rank for rank in ranks if rank is not None)]

@@ -41,6 +41,16 @@ class Found:
     nvls: SearchGraph
 
 
+def fastest_channel(sm: int, *, between_nodes: bool) -> float:
+    """Return the highest speed that a search tries for one channel, GB/s: about what one keeps up with."""
+    return _speeds(sm, between_nodes=between_nodes)[0]
+
+
+def _speeds(sm: int, *, between_nodes: bool) -> tuple[float, ...]:
+    tables = _SPEEDS_INTER if between_nodes else _SPEEDS_INTRA
+    return next(speeds for least, speeds in reversed(tables) if sm >= least)
+
+
 def search_all(machine: Machine) -> Found:
     """Return what NCCL finds on a machine: rings, as many trees, and NVLS."""
     ring = search(machine, Pattern.RING)
@@ -67,8 +77,7 @@ class _Search:
         count = len(machine.gpus)
         self._with_nets = bool(machine.nets)
         self._same_channels = pattern is not Pattern.NVLS
-        tables = _SPEEDS_INTER if self._with_nets else _SPEEDS_INTRA
-        self._speeds = next(speeds for least, speeds in reversed(tables) if machine.sm >= least)
+        self._speeds = _speeds(machine.sm, between_nodes=self._with_nets)
         self._set_types(count)
         several = len(machine.nets) > 1 and pattern in (Pattern.RING, Pattern.BALANCED_TREE, Pattern.SPLIT_TREE)
         self._cross_nic = machine.table.environment.cross_nic if several else 0

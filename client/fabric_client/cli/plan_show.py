@@ -1,0 +1,173 @@
+"""Plans for people."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from fabric_client.cli.show import clean, console, table
+from fabricd.model.collective import Alternative, Channel, CollectivePlan, Prediction, Search
+from fabricd.model.path import Hop
+from fabricd.units import format_bandwidth, format_size
+
+_SHOWN_RANKS = 32
+_SHOWN_LINKS = 4
+_SHOWN_TREES = 16
+
+
+def show_rings(plan: CollectivePlan) -> None:
+    """Print a plan of rings, with what else there is beside it."""
+    out = console()
+    out.print(_title(plan))
+    rows: list[tuple[str, ...]] = [
+        (
+            "this plan",
+            format_bandwidth(plan.bandwidth_bytes_per_second),
+            f"{len(plan.channels)} rings",
+            *_told(plan.predicted),
+        )
+    ]
+    rows += [_alternative(one) for one in plan.alternatives]
+    rows.append(("possible", format_bandwidth(plan.bound_bytes_per_second), _share(plan), "", ""))
+    out.print(table(("", ">BUS BANDWIDTH", "BY", ">PREDICTED", "WITH"), rows))
+    _print_limits(plan.bottleneck)
+    out.print()
+    out.print(table((">RINGS", ">EACH", "RANKS", "PORTS IN>OUT"), _rings(plan.channels)))
+    _print_lines(plan.because)
+
+
+def show_trees(plan: CollectivePlan) -> None:
+    """Print a plan of trees."""
+    out = console()
+    out.print(_title(plan))
+    total, bound = map(format_bandwidth, (plan.bandwidth_bytes_per_second, plan.bound_bytes_per_second))
+    out.print(f"{len(plan.trees)} trees, {total} of {bound} possible ({_share(plan)})")
+    _print_limits(plan.bottleneck)
+    out.print()
+    rows = [
+        (
+            tree.root,
+            "reduces" if tree.toward_root else "spreads",
+            format_bandwidth(tree.bandwidth_bytes_per_second),
+            " ".join(f"{a}>{b}" for a, b in tree.arcs[:_SHOWN_RANKS]) + _more(len(tree.arcs)),
+        )
+        for tree in plan.trees[:_SHOWN_TREES]
+    ]
+    out.print(table((">ROOT", "", ">EACH", "ARCS"), rows))
+    if len(plan.trees) > _SHOWN_TREES:
+        out.print(f"and {len(plan.trees) - _SHOWN_TREES} more; --json has all")
+    _print_lines(plan.because)
+
+
+def show_nccl(plan: CollectivePlan) -> None:
+    """Print what NCCL will do by itself."""
+    out = console()
+    out.print(_title(plan))
+    if plan.predicted is not None:
+        out.print(f"NCCL takes {_way(plan.predicted)} and reckons with {_time(plan.predicted)}")
+    expected = next((one.predicted for one in plan.alternatives if one.name == "expected"), None)
+    if expected is not None:
+        out.print(f"expected on such machines: {' with '.join(_told(expected))}")
+    for search in plan.searches:
+        out.print()
+        out.print(_search_title(search))
+        shown = Counter((one.ranks, one.nets) for one in search.channels)
+        rows = [
+            (times, _ranks(ranks), f"{nets[0]}>{nets[1]}" if nets is not None else "")
+            for (ranks, nets), times in shown.items()
+        ]
+        out.print(table((">CHANNELS", "RANKS", "PORTS IN>OUT"), rows))
+    _print_lines(plan.because)
+
+
+def _title(plan: CollectivePlan) -> str:
+    count, nodes = len(plan.ranks), plan.nodes
+    where = (
+        f"on {nodes} nodes"
+        if nodes > 1
+        else f"on {clean(plan.ranks[0])}" + (f" to {clean(plan.ranks[-1])}" if count > 1 else "")
+    )
+    return f"{plan.collective} of {format_size(plan.bytes)} over {count} rank{'s' if count > 1 else ''} {where}"
+
+
+def _share(plan: CollectivePlan) -> str:
+    if not plan.bound_bytes_per_second:
+        return ""
+    return f"the plan has {100 * plan.bandwidth_bytes_per_second / plan.bound_bytes_per_second:.3g} % of it"
+
+
+def _alternative(one: Alternative) -> tuple[str, ...]:
+    names = {"nccl": "NCCL by itself", "equal speed": "as a graph file"}
+    kinds = {"trees": "trees", "nvls": "NVSwitch reduces"}
+    by = kinds.get(one.name, f"{one.count} rings")
+    return (names.get(one.name, one.name), format_bandwidth(one.bandwidth_bytes_per_second), by, *_told(one.predicted))
+
+
+def _told(predicted: Prediction | None) -> tuple[str, str]:
+    if predicted is None:
+        return "", ""
+    low, high = predicted.busbw_low_bytes_per_second, predicted.busbw_high_bytes_per_second
+    span = f" ({format_bandwidth(low)} to {format_bandwidth(high)})" if low is not None and high is not None else ""
+    return f"{_time(predicted)}, {format_bandwidth(predicted.busbw_bytes_per_second)}{span}", _way(predicted)
+
+
+def _way(predicted: Prediction) -> str:
+    return f"{predicted.algorithm}/{predicted.protocol}"
+
+
+def _time(predicted: Prediction) -> str:
+    seconds = predicted.time_seconds
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+
+def _rings(channels: Sequence[Channel]) -> list[tuple[object, ...]]:
+    """Return a row for each different ring, the widest first."""
+    rings: dict[tuple[tuple[int, ...], tuple[tuple[int, int], ...] | None], list[float]] = {}
+    for one in channels:
+        rings.setdefault((one.ring, one.nics), []).append(one.bandwidth_bytes_per_second)
+    return [
+        (len(each), format_bandwidth(sum(each) / len(each)), _ranks(ring), _ports(nics))
+        for (ring, nics), each in sorted(rings.items(), key=lambda item: -sum(item[1]))
+    ]
+
+
+def _ranks(ring: Iterable[int]) -> str:
+    ranks = list(ring)
+    return " ".join(map(str, ranks[:_SHOWN_RANKS])) + _more(len(ranks))
+
+
+def _more(count: int) -> str:
+    return f" ... {count} in all" if count > _SHOWN_RANKS else ""
+
+
+def _ports(nics: Sequence[tuple[int, int]] | None) -> str:
+    """Return the ports on each node, or once if they repeat every two nodes."""
+    if nics is None:
+        return ""
+    shown = list(dict.fromkeys(nics)) if list(nics) == [nics[place % 2] for place in range(len(nics))] else list(nics)
+    return " ".join(f"{entry}>{leave}" for entry, leave in shown[:_SHOWN_RANKS]) + _more(len(shown))
+
+
+def _search_title(search: Search) -> str:
+    speeds = f"{format_bandwidth(search.bandwidth_intra_bytes_per_second)} over {search.type_intra}"
+    if any(one.nets is not None for one in search.channels):
+        speeds += (
+            f", {format_bandwidth(search.bandwidth_inter_bytes_per_second)} to the network over {search.type_inter}"
+        )
+    crossing = ", in pairs that cross" if search.crossing else ""
+    where = f" on {clean(search.machine)}" if search.machine else ""
+    return f"{search.algorithm}{where}: {len(search.channels)} channels of {speeds}{crossing}"
+
+
+def _print_limits(links: Sequence[Hop]) -> None:
+    out = console()
+    for hop in links[:_SHOWN_LINKS]:
+        width = format_bandwidth(hop.bandwidth_bytes_per_second)
+        out.print(f"limited by {clean(hop.src)} > {clean(hop.dst)}, {hop.link}, {width}")
+    if len(links) > _SHOWN_LINKS:
+        out.print(f"and {len(links) - _SHOWN_LINKS} links like these; --json has them")
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    out = console()
+    out.print()
+    for line in lines:
+        out.print(f"- {clean(line)}")
