@@ -9,11 +9,11 @@ import re
 import resource
 import socket
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fabricd.gidtable import read_gids
+from fabricd.netlink import dump
 from fabricd.smallfile import printable, read_bytes
 
 
@@ -86,20 +86,15 @@ _MAX_TEXT = 4096
 _GPU_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]{36})\s*$", re.MULTILINE | re.IGNORECASE)
 _GPU_MINOR = re.compile(r"^Device Minor:\s*(\d{1,4})\s*$", re.MULTILINE)
 
-# rtnetlink. Source: kernel include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h
-_RTM_NEWLINK, _RTM_GETLINK, _RTM_NEWADDR, _RTM_GETADDR = 16, 18, 20, 22
-_NLM_F_REQUEST, _NLM_F_DUMP_INTR, _NLM_F_DUMP = 0x1, 0x10, 0x300
-_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+# Source: kernel include/uapi/linux/{rtnetlink,if_link,if_addr}.h
+_RTM_GETLINK, _RTM_GETADDR = 18, 22
 _IFLA_ADDRESS, _IFLA_IFNAME = 1, 3
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _IFA_F_DADFAILED = 0x08  # another host has this address: the kernel refuses to use it
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
-_ATTRIBUTE_TYPE = 0x3FFF
-_HEADER = struct.Struct("=IHHII")
 _IFINFOMSG = struct.Struct("=BxHiII")
 _IFADDRMSG = struct.Struct("=BBBBi")
-_NETLINK_TIMEOUT_SECONDS = 2.0
-_DUMP_TRIES = 5
+_MAX_LINKS = 20_000
 
 
 def collect(
@@ -212,72 +207,24 @@ def _versions() -> tuple[tuple[str, str], ...]:
 def _interfaces() -> tuple[ViewInterface, ...]:
     """Ask the kernel for links and addresses. Needs neither sysfs nor rights."""
     try:
-        links = list(_dump(_RTM_GETLINK, _RTM_NEWLINK, _IFINFOMSG))
-        addresses = list(_dump(_RTM_GETADDR, _RTM_NEWADDR, _IFADDRMSG))
-    except (OSError, struct.error, ValueError):
+        links = dump(_RTM_GETLINK, _IFINFOMSG, (_IFLA_ADDRESS, _IFLA_IFNAME), limit=_MAX_LINKS)
+        addresses = dump(_RTM_GETADDR, _IFADDRMSG, (_IFA_ADDRESS, _IFA_LOCAL), limit=_MAX_LINKS)
+    except (OSError, ValueError):
+        return ()
+    if not links.consistent or not addresses.consistent:  # they change too fast to list them
         return ()
     on_link: dict[int, list[str]] = {}
-    for (family, prefix, flags, _, index), attributes in addresses:
-        raw = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS)
+    for (family, prefix, flags, _, index), told in addresses.items:
+        raw = told.get(_IFA_LOCAL) or told.get(_IFA_ADDRESS)
         if raw and family in (socket.AF_INET, socket.AF_INET6) and not flags & _IFA_F_DADFAILED:
             on_link.setdefault(index, []).append(f"{socket.inet_ntop(family, raw)}/{prefix}")
     return tuple(
         ViewInterface(
-            name=printable(attributes.get(_IFLA_IFNAME, b"").rstrip(b"\0")),
-            mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
+            name=printable(told.get(_IFLA_IFNAME, b"").rstrip(b"\0")),
+            mac=told.get(_IFLA_ADDRESS, b"").hex(":"),
             up=bool(flags & _IFF_UP),
             loopback=bool(flags & _IFF_LOOPBACK),
             addresses=tuple(on_link.get(index, ())),
         )
-        for (_, _, index, flags, _), attributes in links
+        for (_, _, index, flags, _), told in links.items
     )
-
-
-_Answer = tuple[tuple[int, ...], dict[int, bytes]]
-
-
-def _dump(request: int, answer: int, body: struct.Struct) -> list[_Answer]:
-    """Return all objects of a kind: their fixed part's fields and their attributes."""
-    for _ in range(_DUMP_TRIES):
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-            kernel.settimeout(_NETLINK_TIMEOUT_SECONDS)
-            kernel.bind((0, 0))
-            length = _HEADER.size + body.size
-            kernel.send(_HEADER.pack(length, request, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0) + bytes(body.size))
-            found = _receive(kernel, answer, body)
-        if found is not None:
-            return found
-    raise OSError("the interfaces change too fast to list them")
-
-
-def _receive(kernel: socket.socket, answer: int, body: struct.Struct) -> list[_Answer] | None:
-    """Read until the dump's end; None when the kernel says that it changed meanwhile."""
-    found: list[_Answer] = []
-    intact = True
-    while True:
-        data = kernel.recv(1 << 20)
-        offset = 0
-        while offset + _HEADER.size <= len(data):
-            length, kind, flags, _, _ = _HEADER.unpack_from(data, offset)
-            if length < _HEADER.size:
-                raise ValueError("a netlink message shorter than its header")
-            payload = data[offset + _HEADER.size : offset + length]
-            offset += length + 3 & ~3
-            intact = intact and not flags & _NLM_F_DUMP_INTR
-            if kind == _NLMSG_DONE:
-                return found if intact else None
-            if kind == _NLMSG_ERROR:
-                number = -struct.unpack_from("=i", payload)[0]
-                raise OSError(number, os.strerror(number))
-            if kind == answer:
-                found.append((body.unpack_from(payload), dict(_attributes(payload[body.size :]))))
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    offset = 0
-    while offset + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, offset)
-        if length < 4:
-            return
-        yield kind & _ATTRIBUTE_TYPE, data[offset + 4 : offset + length]
-        offset += length + 3 & ~3

@@ -5,20 +5,21 @@ import fcntl
 import socket
 import struct
 from collections.abc import Iterable
-from itertools import islice
 from typing import NamedTuple
 
+from fabricd.netlink import attribute, attributes, generic, unsigned
 from fabricd.probe.files import FieldReader
 from fabricd.smallfile import printable
 
 # Source: kernel include/uapi/linux/{ethtool,ethtool_netlink,sockios}.h
-_COMPACT_BITSETS = 1
+_LINKMODES_GET, _LINKMODES_HEADER, _LINKMODES_SPEED, _LINKMODES_DUPLEX = 4, 1, 5, 6
+_HEADER_INDEX, _HEADER_FLAGS, _COMPACT_BITSETS = 1, 3, 1
 _SIOCETHTOOL = 0x8946
 _GET_DRIVER_INFO = 0x00000003
 _DRIVER_INFO = struct.Struct("=I32s32s32s32s32s12s5I")
 _NAME_BYTES = 16
 SPEED_UNKNOWN = 0xFFFFFFFF
-DUPLEX = {0: "half", 1: "full"}
+DUPLEX: dict[int | None, str] = {0: "half", 1: "full"}
 _NO_FIRMWARE = {"", "N/A", "n/a", "none"}
 #: A query each, unlike all else: only for what may be hardware.
 _MAX_DRIVERS = 256
@@ -40,26 +41,20 @@ class Driver(NamedTuple):
 
 def read_speeds(limit: int, read: FieldReader) -> dict[int, Speed]:
     """Ask for every link's speed in one dump, by index; the kernel leaves out links that have none (lo, ifb)."""
-    from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST
-    from pyroute2.netlink.exceptions import NetlinkError
-    from pyroute2.netlink.generic import GenericNetlinkSocket, ethtool
-
-    query = ethtool.ethtool_linkmode_msg()
-    query["cmd"], query["version"] = ethtool.ETHTOOL_MSG_LINKMODES_GET, ethtool.ETHTOOL_GENL_VERSION
-    header = {"attrs": [["ETHTOOL_A_HEADER_FLAGS", _COMPACT_BITSETS]]}
-    query["attrs"].append(("ETHTOOL_A_LINKMODES_HEADER", header))
+    header = attribute(_LINKMODES_HEADER, attribute(_HEADER_FLAGS, struct.pack("=I", _COMPACT_BITSETS)), nested=True)
+    wanted = (_LINKMODES_HEADER, _LINKMODES_SPEED, _LINKMODES_DUPLEX)
     found: dict[int, Speed] = {}
     try:
-        with GenericNetlinkSocket() as kernel:
-            kernel.bind(ethtool.ETHTOOL_GENL_NAME, ethtool.ethtool_linkmode_msg)
-            answers = kernel.nlm_request(query, msg_type=kernel.prid, msg_flags=NLM_F_REQUEST | NLM_F_DUMP)
-            for answer in islice(iter(answers), limit):
-                index = answer.get_attr("ETHTOOL_A_LINKMODES_HEADER").get_attr("ETHTOOL_A_HEADER_DEV_INDEX")
-                speed = answer.get_attr("ETHTOOL_A_LINKMODES_SPEED")
-                duplex = DUPLEX.get(answer.get_attr("ETHTOOL_A_LINKMODES_DUPLEX"), "")
-                found[index] = Speed(None if speed in (None, 0, SPEED_UNKNOWN) else speed, duplex)
-    except (NetlinkError, OSError) as error:  # before Linux 5.6 the kernel has no ethtool over netlink
+        answer = generic("ethtool", _LINKMODES_GET, header, wanted, limit=limit)
+    except (OSError, ValueError) as error:  # before Linux 5.6 the kernel has no ethtool over netlink
         read.note("ethtool", f"no speeds by netlink: {error}")
+        return found
+    for _, told in answer.items[:limit]:
+        index = unsigned(attributes(told.get(_LINKMODES_HEADER, b""), (_HEADER_INDEX,)).get(_HEADER_INDEX))
+        if index is not None:
+            speed = unsigned(told.get(_LINKMODES_SPEED))
+            duplex = DUPLEX.get(unsigned(told.get(_LINKMODES_DUPLEX)), "")
+            found[index] = Speed(None if speed in (None, 0, SPEED_UNKNOWN) else speed, duplex)
     return found
 
 

@@ -1,15 +1,16 @@
 """What the kernel answers about its network by netlink, as plain data that can be recorded and replayed.
 
 A live dump takes five netlink requests whatever the number of interfaces, so that hundreds of SR-IOV functions
-cost their size and not a request each; only the firmware of what may be hardware is asked one by one.
+cost their size and not a request each; only the firmware of what may be hardware, and the mode of a team, are asked
+one by one.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import islice
-from socket import AF_INET, AF_INET6
-from typing import Any
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from socket import AF_INET, AF_INET6, inet_ntop
 
+from fabricd.netlink import Attributes, Dump, Item, attribute, attributes, dump, generic, nested, unsigned
 from fabricd.probe.ethtool import read_drivers, read_speeds
 from fabricd.probe.files import FieldReader
 from fabricd.smallfile import printable
@@ -18,17 +19,32 @@ MAX_LINKS = 20_000
 _MAX_ADDRESSES = 50_000
 #: Kubernetes networks make thousands of routes; a full BGP table has a million, and none of them matters here.
 _MAX_ROUTES = 10_000
-_DUMP_TRIES = 5
+_MAX_TEAMS = 64
 
-# Source: kernel include/uapi/linux/{netlink,rtnetlink,if_addr,if_arp}.h
-_NLM_F_DUMP_INTR = 0x10
+# Source: kernel include/uapi/linux/{rtnetlink,if_link,if_addr,if_arp,if_team}.h
+_RTM_GETLINK, _RTM_GETADDR, _RTM_GETROUTE = 18, 22, 26
+_IFINFOMSG, _IFADDRMSG, _RTMSG = struct.Struct("=BxHiII"), struct.Struct("=BBBBi"), struct.Struct("=8BI")
+_ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE, _LINKINFO, _STATS64 = 1, 3, 4, 5, 10, 16, 18, 23
+_CARRIER, _LINK_NETNSID, _PHYS_PORT_NAME, _CARRIER_DOWN_COUNT = 33, 37, 38, 48
+_OF_LINK = frozenset(
+    {_ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE, _LINKINFO, _STATS64, _CARRIER, _LINK_NETNSID,
+     _PHYS_PORT_NAME, _CARRIER_DOWN_COUNT}
+)  # fmt: skip
+_INFO_KIND, _INFO_DATA = 1, 2
+_BOND_MODE, _VLAN_ID, _VXLAN_LINK = 1, 1, 3
+_OPER_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
+_STATS = struct.Struct("=16xQQ")  # rx_bytes and tx_bytes of struct rtnl_link_stats64
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_F_DADFAILED = 1, 2, 0x08
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE, _RTA_VIA = 1, 4, 5, 6, 9, 15, 18
+_OF_ROUTE = frozenset({_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE, _RTA_VIA})
+_NEXT_HOP = struct.Struct("=HBBi")
 _RT_TABLE_MAIN, _RTN_UNICAST = 254, 1
-_IFA_F_DADFAILED = 0x08
 _ARPHRD_LOOPBACK = 772
 _SCOPES = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
 _BOND_MODES = (
     "balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb",
 )  # fmt: skip
+_TEAM_OPTIONS_GET, _TEAM_IFINDEX, _TEAM_OPTIONS, _TEAM_OPTION_NAME, _TEAM_OPTION_DATA = 2, 1, 2, 1, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +62,7 @@ class LinkFacts:
     carrier: bool | None = None
     lower: int | None = None  #: index of the link below, in this namespace
     controller: int | None = None
-    bond_mode: str = ""
+    bond_mode: str = ""  #: of a team: its runner's mode in the kernel, e.g. "activebackup"
     vlan_id: int | None = None
     port_name: str = ""
     rx_bytes: int | None = None
@@ -110,25 +126,20 @@ def dump_kernel(read: FieldReader) -> NetlinkDump:
 
     Raises:
         OSError: netlink is not to be had (a sandbox without it), or the kernel refused.
-        ImportError: pyroute2 is not installed.
+        ValueError: what answered is no netlink.
     """
-    # Slow to import, and a replay does without.
-    from pyroute2 import IPRoute
-    from pyroute2.netlink.exceptions import NetlinkError
-
-    try:
-        with IPRoute() as kernel:
-            links = _all(lambda: kernel.link("dump"), MAX_LINKS, "links", read)
-            addresses = _all(lambda: kernel.addr("dump"), _MAX_ADDRESSES, "addresses", read)
-            routes = _all(lambda: kernel.route("dump"), _MAX_ROUTES, "routes", read)
-    except NetlinkError as error:
-        raise OSError(error.code, f"netlink: {error}") from error
-    facts = tuple(link_facts(message) for message in links)
+    links = _all(dump(_RTM_GETLINK, _IFINFOMSG, _OF_LINK, limit=MAX_LINKS), MAX_LINKS, "links", read)
+    addresses = _all(
+        dump(_RTM_GETADDR, _IFADDRMSG, (_IFA_ADDRESS, _IFA_LOCAL), limit=_MAX_ADDRESSES),
+        _MAX_ADDRESSES, "addresses", read,
+    )  # fmt: skip
+    routes = _all(dump(_RTM_GETROUTE, _RTMSG, _OF_ROUTE, limit=_MAX_ROUTES), _MAX_ROUTES, "routes", read)
+    facts = _with_team_modes([link_facts(link) for link in links], read)
     hardware = [link.name for link in facts if not link.kind and link.hardware_type != _ARPHRD_LOOPBACK]
     return NetlinkDump(
-        links=facts,
-        addresses=tuple(fact for message in addresses if (fact := _address(message))),
-        routes=tuple(fact for message in routes for fact in _routes(message)),
+        links=tuple(facts),
+        addresses=tuple(fact for address in addresses if (fact := address_facts(address))),
+        routes=tuple(fact for route in routes for fact in route_facts(route)),
         speeds=tuple(
             SpeedFacts(index=index, megabits_per_second=speed.megabits_per_second, duplex=speed.duplex)
             for index, speed in read_speeds(MAX_LINKS, read).items()
@@ -140,94 +151,123 @@ def dump_kernel(read: FieldReader) -> NetlinkDump:
     )
 
 
-def _all(request: Callable[[], Iterator[Any]], limit: int, what: str, read: FieldReader) -> list[Any]:
-    """Return a dump's messages; asks again when the kernel says that it changed meanwhile."""
-    for _ in range(_DUMP_TRIES):
-        messages = list(islice(iter(request()), limit + 1))
-        if not any(message["header"]["flags"] & _NLM_F_DUMP_INTR for message in messages):
-            break
-    else:
+def _all(found: Dump, limit: int, what: str, read: FieldReader) -> list[Item]:
+    if not found.consistent:
         read.note(what, "they changed at each try to list them; the list may lack some")
-    if len(messages) > limit:
+    if len(found.items) > limit:
         read.note(what, f"more than {limit}; the rest is left out")
-    return messages[:limit]
+    return found.items[:limit]
 
 
-def link_facts(message: Any) -> LinkFacts:
-    """Return what a decoded RTM_NEWLINK message (pyroute2's ``ifinfmsg``) says."""
-    info, counters = message.get_attr("IFLA_LINKINFO"), message.get_attr("IFLA_STATS64") or {}
-    data = info.get_attr("IFLA_INFO_DATA") if info else None
-    here = message.get_attr("IFLA_LINK_NETNSID") is None
-    lower = message.get_attr("IFLA_LINK") or _attribute(data, "IFLA_VXLAN_LINK")
-    carrier = message.get_attr("IFLA_CARRIER")
-    mode = _attribute(data, "IFLA_BOND_MODE")
+def link_facts(link: Item) -> LinkFacts:
+    """Return what an RTM_NEWLINK message says."""
+    _, hardware_type, index, flags, _ = link.fields
+    told = link.attributes
+    info = attributes(told.get(_LINKINFO, b""), (_INFO_KIND, _INFO_DATA))
+    kind = _text(info.get(_INFO_KIND))
+    data = attributes(info.get(_INFO_DATA, b""), (_BOND_MODE, _VXLAN_LINK))
+    lower = unsigned(told.get(_LINK)) or (unsigned(data.get(_VXLAN_LINK)) if kind == "vxlan" else None)
+    state, carrier = unsigned(told.get(_OPERSTATE)), unsigned(told.get(_CARRIER))
+    received, sent = _STATS.unpack_from(told[_STATS64]) if len(told.get(_STATS64, b"")) >= _STATS.size else (None, None)
     return LinkFacts(
-        index=message["index"],
-        name=printable(message.get_attr("IFLA_IFNAME")),
-        kind=printable(info.get_attr("IFLA_INFO_KIND")) if info else "",
-        hardware_type=message["ifi_type"],
-        flags=message["flags"],
-        mac=_bytes(message, "IFLA_ADDRESS").hex(":"),
-        mtu=message.get_attr("IFLA_MTU"),
-        oper_state=printable(message.get_attr("IFLA_OPERSTATE")).lower(),
+        index=index,
+        name=_text(told.get(_IFNAME)),
+        kind=kind,
+        hardware_type=hardware_type,
+        flags=flags,
+        mac=told.get(_ADDRESS, b"").hex(":"),
+        mtu=unsigned(told.get(_MTU)),
+        oper_state=_named(state, _OPER_STATES),
         carrier=None if carrier is None else bool(carrier),
-        lower=lower if here and lower != message["index"] else None,
-        controller=message.get_attr("IFLA_MASTER"),
-        bond_mode=_BOND_MODES[mode] if mode is not None and 0 <= mode < len(_BOND_MODES) else "",
-        vlan_id=_attribute(data, "IFLA_VLAN_ID"),
-        port_name=printable(message.get_attr("IFLA_PHYS_PORT_NAME")),
-        rx_bytes=counters.get("rx_bytes"),
-        tx_bytes=counters.get("tx_bytes"),
-        carrier_down_count=message.get_attr("IFLA_CARRIER_DOWN_COUNT"),
+        lower=lower if _LINK_NETNSID not in told and lower != index else None,
+        controller=unsigned(told.get(_MASTER)),
+        bond_mode=_named(unsigned(data.get(_BOND_MODE)), _BOND_MODES) if kind == "bond" else "",
+        vlan_id=unsigned(data.get(_VLAN_ID)) if kind == "vlan" else None,
+        port_name=_text(told.get(_PHYS_PORT_NAME)),
+        rx_bytes=received,
+        tx_bytes=sent,
+        carrier_down_count=unsigned(told.get(_CARRIER_DOWN_COUNT)),
     )
 
 
-def _bytes(message: Any, name: str) -> bytes:
-    """Return an attribute's own bytes: pyroute2 takes every link's address for six bytes, IPoIB's has twenty."""
-    for slot in message["attrs"]:
-        if slot.name == name:
-            attribute = slot.cell[1]
-            return bytes(attribute.data[attribute.offset + 4 : attribute.offset + attribute.length])
-    return b""
+def _named(number: int | None, names: tuple[str, ...]) -> str:
+    return names[number] if number is not None and number < len(names) else ""
 
 
-def _attribute(data: Any, name: str) -> int | None:
-    """Return a number of IFLA_INFO_DATA, whose form depends on the kind: pyroute2 leaves unknown kinds as text."""
-    value = data.get_attr(name) if hasattr(data, "get_attr") else None
-    return value if isinstance(value, int) else None
+def _text(value: bytes | None) -> str:
+    return printable((value or b"").partition(b"\0")[0])
 
 
-def _address(message: Any) -> AddressFacts | None:
-    if message["family"] not in (AF_INET, AF_INET6) or message["flags"] & _IFA_F_DADFAILED:
-        return None
-    # On a point-to-point link IFA_ADDRESS is the other end.
-    address = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
-    if not address:
-        return None
-    return AddressFacts(
-        index=message["index"],
-        address=address,
-        prefix_length=message["prefixlen"],
-        scope=_SCOPES.get(message["scope"], str(message["scope"])),
-    )
-
-
-def _routes(message: Any) -> Iterator[RouteFacts]:
-    if message["family"] not in (AF_INET, AF_INET6) or message["type"] != _RTN_UNICAST:
-        return
-    if (message.get_attr("RTA_TABLE") or message["table"]) != _RT_TABLE_MAIN:
-        return
-    destination = message.get_attr("RTA_DST")
-    hops = message.get_attr("RTA_MULTIPATH")
-    for hop in hops or (message,):
-        index = hop["oif"] if hops else message.get_attr("RTA_OIF")
-        if index is None:
+def _with_team_modes(links: list[LinkFacts], read: FieldReader) -> list[LinkFacts]:
+    """Ask the team driver for its modes. Its members are told by their own links, as everyone's are."""
+    teams = [link for link in links if link.kind == "team"][:_MAX_TEAMS]
+    modes = {}
+    for team in teams:
+        request = attribute(_TEAM_IFINDEX, struct.pack("=I", team.index))
+        try:
+            found = generic("team", _TEAM_OPTIONS_GET, request, (_TEAM_OPTIONS,), limit=_MAX_TEAMS, every=False)
+        except (OSError, ValueError) as error:  # only for those who may administer the network
+            read.note(team.name, f"mode of the team: {error}")
             continue
-        via = hop.get_attr("RTA_VIA") or {}
+        modes[team.index] = team_mode(found.items)
+    return [replace(link, bond_mode=modes.get(link.index, "")) if link.kind == "team" else link for link in links]
+
+
+def team_mode(answer: list[Item]) -> str:
+    """Return the mode that the messages of a TEAM_CMD_OPTIONS_GET tell; "" where they do not."""
+    for message in answer:
+        for _, option in nested(message.attributes.get(_TEAM_OPTIONS, b"")):
+            told = attributes(option, (_TEAM_OPTION_NAME, _TEAM_OPTION_DATA))
+            if _text(told.get(_TEAM_OPTION_NAME)) == "mode":
+                return _text(told.get(_TEAM_OPTION_DATA))
+    return ""
+
+
+def address_facts(address: Item) -> AddressFacts | None:
+    """Return what an RTM_NEWADDR message says; None for an address that another host has, or none of IP."""
+    family, prefix_length, flags, scope, index = address.fields
+    # On a point-to-point link IFA_ADDRESS is the other end.
+    raw = address.attributes.get(_IFA_LOCAL) or address.attributes.get(_IFA_ADDRESS)
+    text = _ip(family, raw)
+    if not text or flags & _IFA_F_DADFAILED:
+        return None
+    return AddressFacts(index=index, address=text, prefix_length=prefix_length, scope=_SCOPES.get(scope, str(scope)))
+
+
+def _ip(family: int, raw: bytes | None) -> str:
+    return inet_ntop(family, raw) if raw and (family, len(raw)) in ((AF_INET, 4), (AF_INET6, 16)) else ""
+
+
+def route_facts(route: Item) -> Iterator[RouteFacts]:
+    """Yield what an RTM_NEWROUTE message says: one for each next hop of a unicast route of the main table."""
+    family, destination_bits, _, _, table, _, _, kind, _ = route.fields
+    told = route.attributes
+    if family not in (AF_INET, AF_INET6) or kind != _RTN_UNICAST:
+        return
+    if (unsigned(told.get(_RTA_TABLE)) or table) != _RT_TABLE_MAIN:
+        return
+    destination = _ip(family, told.get(_RTA_DST))
+    for index, hop in _hops(told):
+        via = hop.get(_RTA_VIA, b"")
         yield RouteFacts(
-            destination=f"{destination}/{message['dst_len']}" if destination and message["dst_len"] else "default",
-            family=4 if message["family"] == AF_INET else 6,
+            destination=f"{destination}/{destination_bits}" if destination and destination_bits else "default",
+            family=4 if family == AF_INET else 6,
             index=index,
-            gateway=hop.get_attr("RTA_GATEWAY") or via.get("addr") or "",
-            metric=message.get_attr("RTA_PRIORITY"),
+            gateway=_ip(family, hop.get(_RTA_GATEWAY)) or _ip(unsigned(via[:2]) or 0, via[2:]),
+            metric=unsigned(told.get(_RTA_PRIORITY)),
         )
+
+
+def _hops(told: Attributes) -> Iterator[tuple[int, Attributes]]:
+    """Yield each next hop's interface and attributes."""
+    several = told.get(_RTA_MULTIPATH, b"")
+    only = unsigned(told.get(_RTA_OIF))
+    if not several and only is not None:
+        yield only, told
+    offset = 0
+    while offset + _NEXT_HOP.size <= len(several):
+        length, _, _, index = _NEXT_HOP.unpack_from(several, offset)
+        if length < _NEXT_HOP.size:
+            return
+        yield index, attributes(several[offset + _NEXT_HOP.size : offset + length], _OF_ROUTE)
+        offset += length + 3 & ~3

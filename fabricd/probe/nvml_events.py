@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -66,7 +67,7 @@ async def gpu_events(environment: Mapping[str, str] | None = None) -> AsyncItera
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
-                process.kill()
+                os.kill(process.pid, signal.SIGKILL)  # asyncio's own way looks whether it has ended, and loses how
             await _ended(process)
     raise ProbeFailed(f"the process that waits for NVML's events ended (status {process.returncode})")
 
