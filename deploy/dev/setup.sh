@@ -85,19 +85,6 @@ link_pyverbs() {
     say "no pyverbs that fits this Python; HCAs are then read from sysfs alone"
 }
 
-# The package would start a service on this machine; the tests only need its program, beside the Python that runs them.
-etcd_program() {
-    local folder
-    if command -v etcd >/dev/null || [ -x .venv/bin/etcd ]; then return; fi
-    folder=$(mktemp -d)
-    if (cd "$folder" && apt-get download -qq etcd-server && dpkg -x etcd-server_*.deb .) </dev/null >/dev/null 2>&1; then
-        cp "$folder/usr/bin/etcd" .venv/bin/
-    else
-        say "no etcd; tests that need one are skipped (Debian package etcd-server)"
-    fi
-    rm -rf "$folder"
-}
-
 environment() {
     local log=.venv/setup.log
     if ! .venv/bin/python -c '' 2>/dev/null; then
@@ -140,5 +127,4 @@ if [ ! -e "$stamp" ] || [ "$(state)" != "$(cat "$stamp")" ]; then
     environment
     state >"$stamp"
 fi
-etcd_program
 if [ "$wanted" = tests ]; then etcd_program; fi
