@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fabricd.errors import ParseError
+from fabricd.install import install_line
 from fabricd.model.codec import from_json
 from fabricd.model.device import Gpu, GpuDriver, NvLink
 from fabricd.model.observation import Outcome
@@ -152,9 +153,7 @@ def _why_not(answer: NvmlAnswer, roots: Roots) -> ProbeStopped:
         else "no NVIDIA GPU is on the PCI bus"
     )
     if answer.binding_missing:
-        return ProbeUnsupported(
-            f"nvidia-ml-py is not installed (pip install 'fabricd[daemon]'): {answer.binding_missing}"
-        )
+        return ProbeUnsupported(f"nvidia-ml-py is not installed ({install_line('daemon')}): {answer.binding_missing}")
     if answer.error == _LIBRARY_NOT_FOUND:
         return ProbeAbsent(
             f"libnvidia-ml.so.1 is not found, {seen}; it comes with the driver, in a container with the driver"
