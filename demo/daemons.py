@@ -64,13 +64,13 @@ class Daemon:
             command = [program("fabricd"), "serve", *arguments, "--ready-file", str(self._ready)]
             self.process = start(command, output)
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, seconds: float = _START_SECONDS) -> None:
         """Wait until it has looked at its machine and answers.
 
         Raises:
             UnavailableError: it ended or did not get ready in time; carries the end of its log.
         """
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < deadline:
             text = self._ready.read_text() if self._ready.exists() else ""
             if text.endswith("\n"):

@@ -44,8 +44,11 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
         begun = time.monotonic()
+        answer = _Answer(send, begun)
+        method = scope["method"]
+        if method == "HEAD" and not _is_stream(scope):
+            scope = {**scope, "method": "GET"}  # of whose answer the server leaves the body out
         self._active += 1
         try:
             self._admit(scope)
@@ -62,7 +65,7 @@ class Gate:
         finally:
             self._active -= 1
             took = None if answer.started is None else answer.started - begun
-            self._services.metrics.count_request(scope, answer.status, took)
+            self._services.metrics.count_request({**scope, "method": method}, answer.status, took)
 
     def _admit(self, scope: Scope) -> None:
         """Decide who asks and whether that may be.
@@ -100,10 +103,11 @@ class Gate:
 
 
 class _Answer:
-    """Passes the answer on and remembers status and time of its beginning."""
+    """Passes the answer on, with how long it took to begin, and remembers status and time of its beginning."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, begun: float) -> None:
         self._send = send
+        self._begun = begun
         self.status = 0
         self.started: float | None = None
 
@@ -111,6 +115,8 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.started = time.monotonic()
+            timing = f"total;dur={(self.started - self._begun) * 1e3:.2f}".encode()
+            message = {**message, "headers": [*message.get("headers", ()), (b"server-timing", timing)]}
         await self._send(message)
 
 
@@ -137,6 +143,12 @@ class _Body:
         if self._got > self._limit:
             raise PayloadTooLargeError(f"a body of more than {self._limit} bytes")
         return message
+
+
+def _is_stream(scope: Scope) -> bool:
+    """Whether an answer would have no end, and opening it would mean something."""
+    accepts = (value for name, value in scope["headers"] if name == b"accept")
+    return scope["path"].endswith("/watch") or any(b"text/event-stream" in value for value in accepts)
 
 
 def _check_host(headers: list[tuple[bytes, bytes]], allowed: tuple[str, ...]) -> None:

@@ -86,6 +86,24 @@ def test_paths_within_the_node(running):
     assert "query.dst" in problem(running.get("/v1/paths?src=eth0")).detail
 
 
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/v1/node", "/v1/cluster?summary=1", "/v1/nobody"])
+def test_head_is_get_without_the_body(running, path):
+    with httpx.Client(base_url=running.url, trust_env=False) as client:
+        head, get = client.head(path), client.get(path)
+        assert head.content == b""
+        assert head.status_code == get.status_code
+        kept = ("content-type", "etag", "x-fabricd-generation")
+        assert [head.headers.get(name) for name in kept] == [get.headers.get(name) for name in kept]
+        assert int(head.headers["content-length"]) > 0
+        assert client.get("/livez").text == "alive\n"  # on the same connection
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/groups/g/members/0/watch"])
+def test_head_opens_no_stream(running, path):
+    headers = {"Accept": "text/event-stream"}
+    assert httpx.head(running.url + path, headers=headers, trust_env=False).status_code == 405
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
