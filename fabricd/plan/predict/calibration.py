@@ -8,13 +8,17 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
+from fabricd.errors import ParseError
+from fabricd.model.codec import from_json
 from fabricd.plan.nccl.job import Collective, Job
 from fabricd.plan.predict.conditions import Conditions
 
-#: Bandwidth is scaled by no more than this, up or down.
-MAX_SCALE = 64.0
+#: A path can be that much slower than it says, but hardly faster.
+MIN_SCALE, MAX_SCALE = 1 / 64, 2.0
+_SCHEMA = 1
 
 
 class TimeBySize(Protocol):
@@ -75,7 +79,7 @@ class Correction:
         if size == high.bytes:
             return high.time_seconds * 1e6
         share = math.log(size / low.bytes) / math.log(high.bytes / low.bytes)
-        return 1e6 * low.time_seconds ** (1 - share) * high.time_seconds**share
+        return float(1e6 * low.time_seconds ** (1 - share) * high.time_seconds**share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,7 @@ class Calibration:
         results: at most one for each collective and size of job.
     """
 
-    schema: int = 1
+    schema: int = _SCHEMA
     results: tuple[Calibrated, ...] = ()
 
     def lookup(self, collective: Collective, job: Job, conditions: Conditions) -> Correction | None:
@@ -123,3 +127,39 @@ def rising(points: Sequence[Point]) -> tuple[Point, ...]:
         pools.append((total, count))
     levels = [math.exp(total / count) for total, count in pools for _ in range(count)]
     return tuple(Point(bytes=point.bytes, time_seconds=level) for point, level in zip(points, levels, strict=True))
+
+
+def read_calibration(data: bytes | str, *, source: str) -> Calibration:
+    """Return what ``fabricctl calibrate`` wrote.
+
+    Args:
+        data: JSON.
+        source: what to call it in messages.
+
+    Raises:
+        ParseError: it is no calibration, is of a later version, or holds figures that cannot be.
+    """
+    calibration = from_json(data, Calibration, what=source)
+    if calibration.schema != _SCHEMA:
+        raise ParseError(
+            f"{source} has schema {calibration.schema}, not {_SCHEMA}", hint="fabricctl calibrate makes it anew"
+        )
+    if not calibration.results:
+        raise ParseError(f"{source} holds no results", hint="fabricctl calibrate RESULTS --out FILE makes one")
+    for number, one in enumerate(calibration.results):
+        if fault := _fault(one):
+            raise ParseError(f"{source}: results[{number}]: {fault}", hint="fabricctl calibrate makes it anew")
+    return calibration
+
+
+def _fault(one: Calibrated) -> str:
+    """Return what cannot be, "" if nothing."""
+    if one.collective not in list(Collective):
+        return f"no collective is called {one.collective[:40]!r}"
+    if not MIN_SCALE * 0.99 <= one.scale <= MAX_SCALE * 1.01:
+        return f"a scale of {one.scale:g}"
+    if not one.points or not all(point.bytes > 0 and 0 < point.time_seconds < math.inf for point in one.points):
+        return "no points, or one without bytes or time"
+    if any(low.bytes >= high.bytes or low.time_seconds > high.time_seconds for low, high in pairwise(one.points)):
+        return "bytes and times of points do not rise"
+    return ""

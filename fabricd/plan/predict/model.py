@@ -38,12 +38,12 @@ def time_of(terms: Terms, conditions: Conditions, figures: Figures, *, scale: fl
     between = terms.to_network != PathKind.LOC
     step = terms.network_step * (figures.nvls_tree if terms.chunked else 1.0) + figures.hop(conditions.transport)
     latency = terms.fixed + terms.network_steps * step + terms.nvls_gpus * figures.nvls_gpu
-    wire = terms.wire / (scale * (_reach(terms, conditions, figures) if between else 1.0))
-    if not between:
-        skew = figures.skew_domain
-    else:
+    latency *= 1 + terms.surcharge * figures.ring_surcharge
+    wire = terms.wire / (_reach(terms, conditions, figures) if between else 1.0)
+    skew = figures.skew_domain
+    if between:
         skew = figures.skew_virtual if conditions.virtual else figures.skew_network
-    return float(terms.repeated * latency + wire + skew ** (1 - SKEW_EXPONENT) * wire**SKEW_EXPONENT)
+    return float(latency + wire / scale + skew ** (1 - SKEW_EXPONENT) * wire**SKEW_EXPONENT)
 
 
 def _reach(terms: Terms, conditions: Conditions, figures: Figures) -> float:
@@ -95,7 +95,8 @@ class Curve:
     def way(self, size: int) -> tuple[str, str]:
         """Return algorithm and protocol of a message: NCCL's choice for its size rounded down to a power of two."""
         choice = choose(self.job, self.lines, self.collective, 1 << (size.bit_length() - 1))
-        assert choice is not None, "there are lines"
+        if choice is None:
+            raise ValueError("a curve without lines")
         return choice.algorithm, choice.protocol
 
     def time(self, size: int) -> float:

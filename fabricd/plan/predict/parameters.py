@@ -30,6 +30,7 @@ class Figures:
         hop_ethernet: over sockets.
         nvls_gpu: of each GPU that an NVSwitch reduces for at once.
         nvls_tree: what NCCL's latency of a step of NVLS between machines is multiplied with.
+        ring_surcharge: share of what NCCL adds to the latency of busy rings.
         reach_host: share of the bandwidth that adapters reach GPU memory with through a host bridge.
         reach_sockets: the same from another socket.
         socket_stream: what a channel moves over a socket, GB/s.
@@ -45,6 +46,7 @@ class Figures:
     hop_ethernet: float
     nvls_gpu: float
     nvls_tree: float
+    ring_surcharge: float
     reach_host: float
     reach_sockets: float
     socket_stream: float

@@ -12,6 +12,8 @@ from fabricd.plan.nccl import constants
 from fabricd.plan.nccl.job import Collective, Job
 from fabricd.plan.nccl.tuning import Entry
 
+#: Of the 128 bytes of a line, 120 are data; NCCL counts on 0.92 of the bandwidth.
+_LL128_LINES = 120 / 128 / 0.92
 _BROADCASTS = (Collective.BROADCAST, Collective.REDUCE)
 
 
@@ -25,7 +27,7 @@ class Terms:
         network_step: NCCL's latency of such a step, without what the plugin reports, us.
         nvls_gpus: GPUs that reduce through one NVSwitch at once; 0 for other algorithms.
         chunked: a tree of NVLS, which waits for whole chunks at each node.
-        repeated: how often latency counts.
+        surcharge: what NCCL adds to latency, as a share of it.
         wire: bytes over bandwidth, us.
         to_network: type of the path between GPUs and ports; LOC within one machine.
         socket_share: channels in use by what the model's bandwidth counts on, by GB/s of that bandwidth.
@@ -36,7 +38,7 @@ class Terms:
     network_step: float
     nvls_gpus: float
     chunked: bool
-    repeated: float
+    surcharge: float
     wire: float
     to_network: PathKind
     socket_share: float
@@ -58,6 +60,7 @@ def terms_of(job: Job, collective: Collective, way: tuple[str, str], entry: Entr
     step = constants.LATENCIES[_row(job, collective, way)][3][place]
     reported = 0.0 if collective in _BROADCASTS else graph.latency_inter * (2 if protocol == "Simple" else 1)
     base = constants.LATENCIES[algorithm][1][place] if algorithm == "NVLS" else 0.0
+    lines = _LL128_LINES if protocol == "LL128" and job.nodes > 1 else 1.0
     loaded = job.channels_of(algorithm) * graph.bandwidth_inter
     return Terms(
         fixed=entry.latency - steps * (step + reported) - base,
@@ -65,8 +68,8 @@ def terms_of(job: Job, collective: Collective, way: tuple[str, str], entry: Entr
         network_step=step,
         nvls_gpus=job.ranks_per_node if algorithm == "NVLS" else 0.0,
         chunked=algorithm == "NVLSTree",
-        repeated=_repeated(job, collective, way, size),
-        wire=size / (1000 * entry.bandwidth * _correction(job, collective, way, size)),
+        surcharge=_surcharge(job, collective, way, size),
+        wire=size / (1000 * entry.bandwidth * _correction(job, collective, way, size) * lines),
         to_network=graph.type_inter if job.nodes > 1 else PathKind.LOC,
         socket_share=job.channels / loaded if loaded else 0.0,
     )
@@ -93,12 +96,12 @@ def _network_steps(job: Job, collective: Collective, algorithm: str) -> float:
     return float((job.nodes - 1) * (2 if collective is Collective.ALL_REDUCE else 1))
 
 
-def _repeated(job: Job, collective: Collective, way: tuple[str, str], size: int) -> float:
-    """Return how often latency counts; NCCL raises that of a ring of several nodes once every channel has work."""
+def _surcharge(job: Job, collective: Collective, way: tuple[str, str], size: int) -> float:
+    """Return what NCCL adds to the latency of a ring of several nodes, once every channel has work."""
     slowed = way == ("Ring", "Simple") and collective is Collective.ALL_REDUCE and job.nodes > 1
     if slowed and size // (job.channels * job.ranks) >= 64:
-        return 1.9 if job.sm < 80 else 1.4
-    return 1.0
+        return 0.9 if job.sm < 80 else 0.4
+    return 0.0
 
 
 def _correction(job: Job, collective: Collective, way: tuple[str, str], size: int) -> float:
