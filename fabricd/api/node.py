@@ -1,6 +1,7 @@
 """This node, and the nodes around it."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -49,6 +50,7 @@ async def get_cluster(
     wait: Wait = 0.0,
     generation: Generation = None,
     summary: Annotated[bool, Query(description="without the snapshots")] = False,
+    networks: Annotated[bool, Query(description="with the networks, and where nodes stand")] = False,
 ) -> Response:
     """Return all known nodes with state and age, this one first. ``wait`` and ``generation`` as for the node.
 
@@ -59,11 +61,26 @@ async def get_cluster(
     nodes = services.nodes
 
     def etag() -> str:
-        return _etag(f"{nodes.instance}-{nodes.map_version.number}{'-s' if summary else ''}")
+        form = ("-s" if summary else "") + (f"-n{services.overview.version}" if networks else "")
+        return _etag(f"{nodes.instance}-{nodes.map_version.number}{form}")
 
     await _until_news(request, services, nodes.map_version, etag, wait, generation)
     headers = {GENERATION_HEADER: str(nodes.map_version.number), INSTANCE_HEADER: nodes.instance}
-    return _fresh(request, etag(), headers, lambda: nodes.status(summary=summary))
+    tag = etag()
+    if not networks or _matches(request, tag):
+        return _fresh(request, tag, headers, lambda: nodes.status(summary=summary))
+    found = await services.overview.find()
+    return _fresh(
+        request,
+        tag,
+        headers,
+        lambda: replace(
+            nodes.status(summary=summary),
+            networks=found.networks,
+            no_network=found.rejected,
+            places=found.places,
+        ),
+    )
 
 
 @router.get("/v1/nodes/{node}", responses=answers(NodeStatus))

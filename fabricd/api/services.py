@@ -16,6 +16,7 @@ from fabricd.cluster.groups_record import GroupStore
 from fabricd.cluster.map_client import MapClient
 from fabricd.cluster.measuring import Measurer
 from fabricd.cluster.nodes import NodeMap
+from fabricd.cluster.overview import Overview
 from fabricd.cluster.peer_post import PeerPost
 from fabricd.config import Config
 from fabricd.metrics import Metrics
@@ -40,6 +41,7 @@ class Services:
     clock: Callable[[], float] = time.monotonic
     measurer: Measurer = field(init=False)
     groups: GroupService = field(init=False)
+    overview: Overview = field(init=False)
     #: Of an agent: who holds the map. None: this daemon does.
     maps: MapClient | None = field(init=False, default=None)
 
@@ -54,6 +56,7 @@ class Services:
             self.measurer = AgentMeasurer(self.nodes, post, directory, clock=self.clock)
         else:
             self.measurer = Measurer(self.nodes, post, clock=self.clock)
+        self.overview = Overview(self.nodes, self.measurer, self.searches)
         planner = MeasuringPlanner(
             self.nodes, self.measurer, post, max_age_seconds=lambda: self.config.measure_max_age_seconds
         )

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fabricd.model.network import Network
 from fabricd.model.observation import missing_word
+from fabricd.model.path import Rejected
+from fabricd.model.placement import Place
 from fabricd.model.snapshot import Snapshot
 
 
@@ -63,3 +66,7 @@ class ClusterStatus:
     store: StoreStatus = StoreStatus()
     #: Faults of membership that no node shows: a list of peers that cannot be read, too many of them.
     faults: tuple[str, ...] = ()
+    #: Which ports can talk to which; None here and in the next two: not asked for.
+    networks: tuple[Network, ...] | None = None
+    no_network: tuple[Rejected, ...] | None = None  #: ports that are on none, "node_id/port", and why
+    places: tuple[Place, ...] | None = None  #: where nodes stand
