@@ -103,7 +103,7 @@ def record(ctx: ProbeContext, *, probes: Sequence[Probe] = PROBES) -> tuple[Reco
 
 def take(ctx: ProbeContext, *, probes: Sequence[Probe] = PROBES) -> Capture:
     """Look at a machine, and return what a replay makes of it."""
-    return _finished(*record(ctx, probes=probes))
+    return finished(*record(ctx, probes=probes))
 
 
 def redacted(capture: Capture, *, key: bytes | None = None) -> Capture:
@@ -117,11 +117,16 @@ def redacted(capture: Capture, *, key: bytes | None = None) -> Capture:
         return replace(capture, snapshot=redact(capture.snapshot, key=key), redacted=True)
     entries, answers = redact_recording(capture.recording.entries, capture.recording.answers, key=key)
     recording = replace(capture.recording, entries=entries, answers=answers)
-    return replace(_finished(recording, capture.snapshot), redacted=True)
+    return replace(finished(recording, capture.snapshot), redacted=True)
 
 
-def _finished(recording: Recording, seen: Snapshot) -> Capture:
-    """Return a capture with the snapshot that a replay gives, which took as long as the live look."""
+def finished(recording: Recording, seen: Snapshot) -> Capture:
+    """Return a capture with the snapshot that a replay gives now.
+
+    Args:
+        recording: what was recorded.
+        seen: the live look, or an earlier replay; tells how long each probe took.
+    """
     snapshot = take_snapshot(recording.context())
     took = {report.name: report.duration_seconds for report in seen.probes}
     probes = tuple(replace(report, duration_seconds=round(took.get(report.name, 0.0), 4)) for report in snapshot.probes)

@@ -49,10 +49,12 @@ _NO_ADDRESSES = frozenset({"firmware", "kernel", "os", "driver_version", "nvml_v
 #: What names stand for, by the field that holds them.
 _NAMES = {
     "hostname": "host", "node.name": "host", "node_id": "node", "system_name": "switch", "chassis_id": "switch",
-    "switches.name": "switch",
+    "switches.name": "switch", "switches": "switch", "block": "block", "rack": "rack", "nvlink_domain": "domain",
+    "instance_id": "instance",
 }  # fmt: skip
 #: Only here may a name stand; elsewhere it would be a word that happens to be alike, such as "up".
-_NAMED = frozenset({*_NAMES, "reason", "notes", "path"})
+_NAMED = frozenset({*_NAMES, "reason", "notes", "path", "origin"})
+_SHORTEST_IN_TEXT = 4  #: a rack called "1" stands for itself, but for no other 1
 _FREE_TEXT = frozenset({"port_description"})
 #: Whose fields called "name" are names.
 _OWNERS = frozenset({"node", "switches"})
@@ -97,7 +99,7 @@ def redactor_for(
     for field, text in fields:
         kind = _NAMES.get(field, "")
         for name in {text, text.partition(".")[0]} if kind == "host" else {text}:
-            if kind and name and not _MAC.fullmatch(name) and not _ID.fullmatch(name) and not _is_address(name):
+            if kind and name and not _is_id(name):
                 found.setdefault(name.lower(), kind)
     guids = {
         match.group().replace(":", "").lower()
@@ -120,8 +122,9 @@ class Redactor:
         self._key = hashlib.blake2b(key, digest_size=32).digest()
         self._guids = guids
         self._names = dict(names)
-        longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-        self._name = re.compile(rf"(?<![\w-])(?:{longest_first})(?![\w-])", re.IGNORECASE) if names else None
+        in_text = [name for name, kind in names.items() if kind in ("host", "user") or len(name) >= _SHORTEST_IN_TEXT]
+        longest_first = "|".join(map(re.escape, sorted(in_text, key=len, reverse=True)))
+        self._name = re.compile(rf"(?<![\w-])(?:{longest_first})(?![\w-])", re.IGNORECASE) if in_text else None
 
     def walk(self, node: Any, key: str = "") -> Any:
         """Return the tree with every string replaced."""
@@ -142,6 +145,8 @@ class Redactor:
             return f"text-{self._hash('text', text)[:8]}"
         if "serial" in key and text.strip():
             return f"serial-{self._hash('serial', text.strip())[:8]}"
+        if key in _NAMES and text.lower() in self._names:
+            return self._renamed(text)
         if self._name and key in _NAMED:
             text = self._name.sub(lambda match: self._renamed(match.group()), text)
         if key == "mac" and _TUNNEL_END.fullmatch(text.strip()):
@@ -213,9 +218,11 @@ class Redactor:
     def _mac(self, digits: str) -> str:
         if len(digits) == 40:  # IPoIB: flags, queue pair, GID (RFC 4391)
             return digits[:24] + self._guid(digits[24:])
-        return (
-            digits if digits.strip("0") == "" or digits.strip("f") == "" else digits[:6] + self._hash("mac", digits)[:6]
-        )
+        if digits.strip("0") == "" or digits.strip("f") == "":
+            return digits
+        # One that is locally administered has no manufacturer: some are made of an IP address.
+        kept = 2 if int(digits[:2], 16) & 0x02 else 6
+        return digits[:kept] + self._hash("mac", digits)[: 12 - kept]
 
     def _ip(self, found: str) -> str:
         """Return an address or a network with its address replaced; what is none as it is."""
@@ -260,9 +267,12 @@ def _kept_bits(address: _Address) -> int:
     return next(bits for network, bits in _KINDS if address in network)
 
 
-def _is_address(text: str) -> bool:
+def _is_id(name: str) -> bool:
+    """Tell whether a name is an address or an id, which are replaced by rules of their own."""
+    if _MAC.fullmatch(name) or _ID.fullmatch(name) or _UUID.search(name):
+        return True
     try:
-        ipaddress.ip_address(text)
+        ipaddress.ip_address(name)
     except ValueError:
         return False
     return True

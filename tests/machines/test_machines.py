@@ -3,12 +3,15 @@
 ``pytest tests/machines --update-golden`` writes the golden files anew.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fabricd.capture import finished, read_capture, to_text
 from fabricd.paths.matrix import format_matrix, topology_matrix
 from tests.support import machine
+from tests.support.golden import golden_text
 from tests.support.machine_run import probed
 
 
@@ -21,7 +24,24 @@ def compare(actual: str, golden: Path, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("name", machine.names())
 def test_snapshot_equals_golden(name: str, request: pytest.FixtureRequest) -> None:
-    compare(probed(name)[1], machine.load(name).folder / "snapshot.txt", request)
+    """The whole of what ``fabricd probe --json`` prints, and an excerpt for people."""
+    whole, excerpt = probed(name)[1:]
+    folder = machine.load(name).folder
+    compare(whole, folder / "snapshot.json", request)
+    compare(excerpt, folder / "snapshot.txt", request)
+
+
+@pytest.mark.parametrize("name", machine.captured())
+def test_replay_of_a_capture_equals_the_snapshot_in_it(name: str, request: pytest.FixtureRequest) -> None:
+    """The golden of a captured machine is its own file, written by ``fabricd capture``."""
+    file = machine.MACHINES / name / "capture.json"
+    capture = read_capture(file)
+    assert capture.redacted
+    assert capture.recording is not None
+    again = finished(capture.recording, capture.snapshot)
+    if request.config.getoption("--update-golden", default=False):
+        file.write_text(to_text(replace(again, redacted=True)))
+    assert golden_text(again.snapshot) == golden_text(capture.snapshot)
 
 
 @pytest.mark.parametrize("name", [name for name in machine.names() if machine.load(name).of_kind("gpu")])
@@ -30,9 +50,9 @@ def test_matrix_equals_golden(name: str, request: pytest.FixtureRequest) -> None
     compare(format_matrix(topology_matrix(snapshot)), machine.load(name).folder / "matrix.txt", request)
 
 
-@pytest.mark.parametrize("name", machine.names())
+@pytest.mark.parametrize("name", [*machine.names(), *machine.captured()])
 def test_every_machine_says_what_it_is(name: str) -> None:
-    about = (machine.load(name).folder / "ABOUT.md").read_text()
+    about = (machine.MACHINES / name / "ABOUT.md").read_text()
     assert about.startswith("# ")
     assert len(about) > 100
 

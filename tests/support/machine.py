@@ -110,8 +110,13 @@ def hardware() -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    """All machines of the suite."""
+    """All machines of the suite that are described."""
     return sorted(path.parent.name for path in MACHINES.glob("*/machine.toml"))
+
+
+def captured() -> list[str]:
+    """All machines of the suite that were captured."""
+    return sorted(path.parent.name for path in MACHINES.glob("*/capture.json"))
 
 
 def load(name: str) -> Machine:

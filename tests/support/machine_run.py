@@ -14,6 +14,7 @@ from fabricd.probe.registry import PROBES
 from fabricd.probe.runner import take_snapshot
 from tests.support import machine_files, machine_nvml
 from tests.support.excerpt import excerpt
+from tests.support.golden import golden_text
 from tests.support.machine import Machine, load
 from tests.support.machine_answers import write_answers
 from tests.support.nvml_library import environment
@@ -66,8 +67,8 @@ def snapshot_of(machine: Machine, folder: Path, *, probes: Sequence[Probe] | Non
 
 
 @functools.cache
-def probed(name: str) -> tuple[Snapshot, str]:
-    """Return the snapshot of a machine of the suite, and the excerpt from it; taken once for all tests."""
+def probed(name: str) -> tuple[Snapshot, str, str]:
+    """Return the snapshot of a machine of the suite, all of it as text, and an excerpt; taken once for all tests."""
     with tempfile.TemporaryDirectory(prefix="fabricd-machine-", dir=FAST) as folder:
         snapshot, root = snapshot_of(load(name), Path(folder))
-        return snapshot, excerpt(snapshot, root=str(root))
+        return snapshot, golden_text(snapshot, root=str(root)), excerpt(snapshot, root=str(root))
