@@ -14,6 +14,7 @@ class Setting:
     value: str
     scope: str = "job"  #: "job", "node" or "rank"
     rank: int | None = None
+    node: str = ""  #: whose ranks it is for, of scope "node"
     because: str = ""  #: the rule and the fact it came from
 
 
