@@ -1,6 +1,7 @@
 """Paths between nodes: to a port of the one, over a network that both are on, from a port of the other."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fabricd.graph.graph import Graph, LinkKind, Vertex, VertexKind
 from fabricd.graph.networks import NetworkMap
@@ -9,10 +10,9 @@ from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, Path, PathEnd, PathType, Rejected, Transport
-from fabricd.paths.crossing import NETWORK, Crossing, Port, can_be, crossings, hops_over
+from fabricd.paths.crossing import NETWORK, Crossing, Side, can_be, crossings, hops_over
 from fabricd.paths.describe import bottleneck, weakest
 from fabricd.paths.ends import PORTS, End
-from fabricd.paths.ways import Way
 from fabricd.units import format_ranges
 
 
@@ -21,7 +21,8 @@ def candidates_across(
 ) -> tuple[list[Path], list[Rejected]]:
     """Return the paths between two nodes over each network that they share, and what was ruled out.
 
-    Of pairs of ports that are alike in everything that counts the first stands for all.
+    Of pairs of ports that are alike in everything that counts the first stands for all. The names of hops are within
+    their nodes; ``in_full`` gives those that are shown their full ones.
 
     Args:
         found: the networks of the two nodes, and of no other.
@@ -30,31 +31,39 @@ def candidates_across(
         measurements: what active probes found.
     """
     rejected = list(_refused(found, start, goal))
-    different: dict[tuple[object, ...], Path] = {}
+    paths = []
     for crossing in crossings(found.networks, start, goal, measurements):
         measured = crossing.measured
         if measured is not None and not measured.reachable:
             name = f"{crossing.network.name}: {crossing.near.name} - {crossing.far.name}"
             rejected.append(Rejected(name=name, reason=f"measured: {measured.reason or 'nothing arrives'}"))
-            continue
-        alike = crossing.likeness
-        for way, back in _ways(crossing):
-            key = (alike, way.likeness, back.likeness)
-            if key not in different:
-                different[key] = _path(crossing, way, back)
-    return list(different.values()), rejected
+        else:
+            paths.append(_path(crossing))
+    return paths, list(dict.fromkeys(rejected))
+
+
+def in_full(path: Path, start: End, goal: End) -> Path:
+    """Return a path whose hops have the names of answers, "node/gpu3", all along."""
+    hops, end = [], start
+    for hop in path.hops:
+        if hop.src.startswith(NETWORK):
+            end = goal
+        across = hop.src.startswith(NETWORK) or hop.dst.startswith(NETWORK)
+        hops.append(hop if across else replace(hop, src=end.full(hop.src), dst=end.full(hop.dst)))
+    return replace(path, hops=tuple(hops))
 
 
 def joined(start: End, goal: End, networks: Sequence[Network], measurements: Sequence[Measurement]) -> Graph:
     """Return the graphs of two nodes joined by some networks that both are on."""
     graph = Graph()
     for end in (start, goal):
-        for vertex in end.graph:
+        own = end.graph()
+        for vertex in own:
             graph.add(vertex)
-        for edge in end.graph.edges():
+        for edge in own.edges():
             graph.add_edge(edge)
     widest: dict[tuple[str, str], Hop] = {}
-    for crossing in crossings(networks, start, goal, measurements):
+    for crossing in crossings(networks, start, goal, measurements, all_ports=True):
         graph.add(Vertex(name=NETWORK + crossing.network.name, kind=VertexKind.NETWORK))
         for hop in hops_over(crossing):
             known = widest.get((hop.src, hop.dst))
@@ -65,18 +74,12 @@ def joined(start: End, goal: End, networks: Sequence[Network], measurements: Seq
     return graph
 
 
-def _ways(crossing: Crossing) -> Iterator[tuple[Way, Way]]:
-    near, far = crossing.near, crossing.far
-    for way in near.end.ways.between(near.end.vertex, near.end.graph[near.name], away=True):
-        for back in far.end.ways.between(far.end.vertex, far.end.graph[far.name], away=False):
-            yield way, back
-
-
-def _path(crossing: Crossing, way: Way, back: Way) -> Path:
+def _path(crossing: Crossing) -> Path:
     start, goal, measured = crossing.near.end, crossing.far.end, crossing.measured
+    way, back = crossing.near.way, crossing.far.way
     across = hops_over(crossing)
     hops = (*way.hops, *across, *back.hops)
-    ends = (_path_end(crossing.near, way), _path_end(crossing.far, back))
+    ends = (_path_end(crossing.near), _path_end(crossing.far))
     latency = sum(hop.latency_seconds or 0.0 for hop in across)
     gdr = {end.gdr for end, side in zip(ends, (start, goal), strict=True) if side.vertex.kind is VertexKind.GPU}
     # Where nobody knows what the network carries, what lies before and behind it says nothing.
@@ -84,8 +87,8 @@ def _path(crossing: Crossing, way: Way, back: Way) -> Path:
     nvlink = all(hop.link == LinkKind.NVLINK for hop in hops)
     virtual = [crossing.near.port.virtual, crossing.far.port.virtual, start.vertex.virtual, goal.vertex.virtual]
     return Path(
-        src=start.vertex.name,
-        dst=goal.vertex.name,
+        src=start.name,
+        dst=goal.name,
         type=PathType.NVL if nvlink else PathType.NET,
         transport=crossing.network.transport,
         bandwidth_bytes_per_second=None if unknown else bottleneck(hops),
@@ -99,13 +102,13 @@ def _path(crossing: Crossing, way: Way, back: Way) -> Path:
         role=crossing.network.role,
         ends=ends,
         unverified=tuple(_unverified(crossing)),
-        cautions=(*_cautions(crossing), *way.cautions, *back.cautions),
-        because=(_why_joined(crossing), *_why_so(crossing, way, back)),
+        cautions=tuple(_cautions(crossing)),
+        because=(_why_joined(crossing), *_why_so(crossing)),
     )
 
 
-def _path_end(one: Port, way: Way) -> PathEnd:
-    facts = one.facts
+def _path_end(one: Side) -> PathEnd:
+    facts, way = one.facts, one.way
     return PathEnd(
         port=one.name,
         address=facts.address,
@@ -114,7 +117,7 @@ def _path_end(one: Port, way: Way) -> PathEnd:
         mtu_bytes=facts.mtu_bytes,
         leaf=facts.plugged_into,
         nearest=one.nearest,
-        relay=way.relay,
+        relay=one.end.full(way.relay) if way.relay else "",
         gdr=way.gdr,
         why=way.why,
     )
@@ -139,7 +142,8 @@ def _cautions(crossing: Crossing) -> Iterator[str]:
     if near.facts.mtu_bytes and far.facts.mtu_bytes and near.facts.mtu_bytes != far.facts.mtu_bytes:
         mtus = f"{near.facts.mtu_bytes} at {near.name}, {far.facts.mtu_bytes} at {far.name}"
         yield f"the MTU differs ({mtus}): only the smaller one arrives, the larger is lost where the ends do not agree"
-    yield from (*near.facts.cautions, *far.facts.cautions)
+    for one in (near, far):
+        yield from (f"{one.end.node}: {caution}" for caution in (*one.facts.cautions, *one.way.cautions))
 
 
 def _why_joined(crossing: Crossing) -> str:
@@ -151,15 +155,15 @@ def _why_joined(crossing: Crossing) -> str:
     return f"{network.name}: {how} to join them ({network.reason})"
 
 
-def _why_so(crossing: Crossing, way: Way, back: Way) -> Iterator[str]:
+def _why_so(crossing: Crossing) -> Iterator[str]:
     if crossing.network.transport is Transport.NVLINK:
         yield from _channels(crossing)
     if crossing.leaves is not None and not crossing.over_spine:
         yield f"both ports are plugged into {crossing.leaves[0]}"
-    for one, used in ((crossing.near, way), (crossing.far, back)):
-        if used.why:
-            how = {True: "GPUDirect", False: "through host memory", None: "GPUDirect not known"}[used.gdr]
-            yield f"{one.end.node}: {how}: {used.why}"
+    for one in (crossing.near, crossing.far):
+        if one.way.why:
+            how = {True: "GPUDirect", False: "through host memory", None: "GPUDirect not known"}[one.way.gdr]
+            yield f"{one.end.node}: {how}: {one.way.why}"
 
 
 def _channels(crossing: Crossing) -> Iterator[str]:
@@ -184,4 +188,4 @@ def _refused(found: NetworkMap, start: End, goal: End) -> Iterator[Rejected]:
             continue
         for end in (start, goal):
             if end.vertex.kind in PORTS and not any(can_be(port, end) for port in network.ports):
-                yield Rejected(name=network.name, reason=f"{end.vertex.name} is not on it")
+                yield Rejected(name=network.name, reason=f"{end.name} is not on it")

@@ -13,6 +13,7 @@ from fabricd.model.path import Hop, Transport
 from fabricd.paths.describe import weakest
 from fabricd.paths.ends import PORTS, End
 from fabricd.paths.port_facts import PortFacts, port_facts
+from fabricd.paths.ways import Way
 from fabricd.units import format_bandwidth
 
 #: Pairs of ports of one network that are looked at: two nodes with 64 ports each on it stay below.
@@ -23,23 +24,21 @@ NETWORK = "network:"
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
-    """A port that a path may leave or enter a node by."""
+class Side:
+    """One side of a crossing: a port, and a way between it and the end of the path."""
 
     end: End
     port: NetworkPort
     facts: PortFacts
-    nearest: bool  #: no other of its node on the network is nearer to the end
+    nearest: bool  #: no other port of its node on the network is nearer to the end
+    way: Way
+    #: What two sides must share for one of them to stand for both, but for the switch that they are plugged into.
+    likeness: tuple[object, ...]
 
     @property
     def name(self) -> str:
-        """Of its vertex."""
-        return f"{self.end.node}/{self.port.interface}"
-
-    @property
-    def likeness(self) -> tuple[object, ...]:
-        """What two ports must share for one of them to stand for both."""
-        return (self.port.speed_bytes_per_second, self.port.virtual, self.facts.mtu_bytes, bool(self.facts.cautions))
+        """Of the port's vertex."""
+        return self.end.full(self.port.interface)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,8 @@ class Crossing:
     """A network from a port of the one node to a port of the other."""
 
     network: Network
-    near: Port
-    far: Port
+    near: Side
+    far: Side
     measured: Measurement | None
 
     @property
@@ -62,42 +61,56 @@ class Crossing:
         """The two ports are known to be plugged into different switches."""
         return self.leaves is not None and self.leaves[0] != self.leaves[1]
 
-    @property
-    def likeness(self) -> tuple[object, ...]:
-        """What two crossings must share for one of them to stand for both."""
-        name = (self.network.name, self.network.transport)
-        return (*name, self.over_spine, self.measured, self.near.likeness, self.far.likeness)
-
 
 def crossings(
-    networks: Sequence[Network], start: End, goal: End, measurements: Sequence[Measurement]
+    networks: Sequence[Network], start: End, goal: End, measurements: Sequence[Measurement], *, all_ports: bool = False
 ) -> Iterator[Crossing]:
-    """Yield the pairs of ports that networks join; only an end's own port where the end is a port."""
+    """Yield the ways from one end to another by pairs of ports that networks join.
+
+    Only an end's own port where the end is a port. Of those that are alike in all that counts the first stands for all,
+    unless somebody measured or all are asked for.
+
+    Args:
+        networks: of the two nodes.
+        start: where paths start.
+        goal: where they end.
+        measurements: between the two nodes.
+        all_ports: yield also what is like another.
+    """
     for network in networks:
-        nears, fars = _ports(network, start), _ports(network, goal)
+        every = all_ports or bool(measurements)
+        nears, fars = _sides(network, start, away=True, every=every), _sides(network, goal, away=False, every=every)
+        seen = set()
         for near, far in [(near, far) for near in nears for far in fars][:MAX_PAIRS]:
-            yield Crossing(network, near, far, measurement_between(measurements, network, near.port, far.port))
+            crossing = Crossing(network, near, far, measurement_between(measurements, network, near.port, far.port))
+            alike = (near.likeness, far.likeness, crossing.over_spine, crossing.measured)
+            if all_ports or alike not in seen:
+                seen.add(alike)
+                yield crossing
 
 
-def _ports(network: Network, end: End) -> list[Port]:
-    """Return the ports that a path may take, the nearest to the end first: it stands for those that are like it."""
-    far = {
-        port.interface: end.ways.distance(end.vertex, end.graph[f"{end.node}/{port.interface}"])
-        for port in network.ports
-        if can_be(port, end)
-    }
-    ports = sorted((port for port in network.ports if can_be(port, end)), key=lambda port: far[port.interface])
+def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]:
+    """Return the sides that a path may take at one end, those by the nearest port first."""
+    usable = [port for port in network.ports if can_be(port, end)]
+    graph, vertex = end.ways.graph, end.vertex
+    far = {port.interface: end.ways.distance(vertex, graph[port.interface]) for port in usable}
     least = min(far.values(), default=None)
-    return [Port(end, port, port_facts(end.snapshot, port), far[port.interface] == least) for port in ports]
+    sides: dict[object, Side] = {}
+    for port in sorted(usable, key=lambda port: far[port.interface]):
+        facts = port_facts(end.snapshot, port)
+        figures = (port.speed_bytes_per_second, port.virtual, facts.mtu_bytes, bool(facts.cautions))
+        for way in end.ways.between(vertex, graph[port.interface], away=away):
+            side = Side(end, port, facts, far[port.interface] == least, way, (figures, way.likeness))
+            sides.setdefault((side.likeness, facts.leaf, port.interface if every else ""), side)
+    return list(sides.values())
 
 
 def can_be(port: NetworkPort, end: End) -> bool:
     """Tell whether a path may leave or reach an end by a port. A GPU in an NVLink domain is its own only port there."""
-    name = f"{end.node}/{port.interface}"
-    if port.node != end.node_id or name not in end.graph:
+    if port.node != end.node_id or port.interface not in end.ways.graph:
         return False
-    gpus = end.vertex.kind is VertexKind.GPU and end.graph[name].kind is VertexKind.GPU
-    return name == end.vertex.name or not (gpus or end.vertex.kind in PORTS)
+    gpus = end.vertex.kind is VertexKind.GPU and end.ways.graph[port.interface].kind is VertexKind.GPU
+    return port.interface == end.vertex.name or not (gpus or end.vertex.kind in PORTS)
 
 
 def hops_over(crossing: Crossing) -> tuple[Hop, Hop]:
@@ -126,13 +139,13 @@ def hops_over(crossing: Crossing) -> tuple[Hop, Hop]:
     return hops[0], hops[1]
 
 
-def _bandwidth(crossing: Crossing, one: Port) -> tuple[float | None, Evidence, str]:
+def _bandwidth(crossing: Crossing, one: Side) -> tuple[float | None, Evidence, str]:
     """Return what a port carries on a network, where that is from, and what limits it beside the port."""
     measured, speed = crossing.measured, one.port.speed_bytes_per_second
     if measured is not None and measured.bandwidth_bytes_per_second is not None:
         return measured.bandwidth_bytes_per_second, Evidence.MEASURED, ""
     if crossing.network.transport is Transport.NVLINK:
-        links = [hop for hop in one.end.graph.edges_from(one.name) if hop.link == LinkKind.NVLINK]
+        links = [hop for hop in one.end.ways.graph.edges_from(one.port.interface) if hop.link == LinkKind.NVLINK]
         total = sum(hop.bandwidth_bytes_per_second or 0.0 for hop in links)
         return total or None, weakest(links), ", ".join(hop.detail for hop in links)
     if not speed:

@@ -1,21 +1,33 @@
 """The ends of paths: from names that people and programs give to vertices of the nodes' graphs."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from threading import Lock
 
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.graph import Graph, Vertex, VertexKind
 from fabricd.graph.networks_ip import unusable
+from fabricd.graph.snapshot import graph_of
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.ways import NodeWays
 
 #: Longest name that is looked up: names come from the network, and are repeated in errors.
 MAX_NAME = 512
 
-#: Nodes whose graphs are kept. One of 8 GPUs takes some 300 KB.
-_KEPT = 256
+#: Kinds of machines whose graphs are kept. One of 8 GPUs takes some 300 KB.
+_KEPT = 64
+
+#: What the graph of a node is made from, of each of its devices.
+_OF_GPU = attrgetter(
+    "index", "pci_address", "name", "numa_node", "memory_numa_node", "pcie", "c2c_links", "c2c_bytes_per_second"
+)
+_OF_HCA = attrgetter("name", "kind", "pci_address", "numa_node", "dmabuf", "peer_memory")
+_OF_PORT = attrgetter("port", "rate_bytes_per_second")
+_OF_INTERFACE = attrgetter(
+    "name", "kind", "driver", "pci_address", "numa_node", "parent", "members", "speed_bytes_per_second"
+)
 
 PORTS = frozenset({VertexKind.NIC, VertexKind.HCA_PORT})
 
@@ -26,19 +38,23 @@ class End:
 
     node_id: str
     node: str  #: display name
-    ways: NodeWays
-    vertex: Vertex
+    snapshot: Snapshot
+    ways: NodeWays  #: names in it are within the node
+    vertex: Vertex  #: of that
     refused: str = ""  #: why nothing starts or ends there
 
     @property
-    def graph(self) -> Graph:
-        """The graph of its node."""
-        return self.ways.graph
+    def name(self) -> str:
+        """What it is called in answers: "node/gpu3"."""
+        return self.full(self.vertex.name)
 
-    @property
-    def snapshot(self) -> Snapshot:
-        """What is known of its node."""
-        return self.ways.snapshot
+    def full(self, name: str) -> str:
+        """Return the name of a vertex of its node as it is in answers."""
+        return f"{self.node}/{name}"
+
+    def graph(self) -> Graph:
+        """Return the graph of its node, with full names."""
+        return graph_of(self.snapshot, node=self.node)
 
 
 class Ends:
@@ -52,7 +68,9 @@ class Ends:
         self._nodes: Mapping[str, Snapshot] = {}
         self._names: dict[str, str] = {}
         self._node_ids: dict[str, str] = {}
-        self._ways: OrderedDict[str, NodeWays] = OrderedDict()  # by node_id, what was asked for last at the end
+        self._ways: OrderedDict[Hashable, tuple[Snapshot, NodeWays]] = (
+            OrderedDict()
+        )  # the last that was used at the end
 
     def find(self, nodes: Mapping[str, Snapshot], name: str, local: str = "") -> End:
         """Return what a name means: "eth0", "NODE/eth0", or a node's name for any of its memory.
@@ -70,32 +88,69 @@ class Ends:
             raise InputError(f"a name of {len(name)} characters", hint=f"1 to {MAX_NAME}, as eth0 or node/eth0")
         with self._lock:
             if nodes is not self._nodes:
-                self._take(nodes)
+                self._nodes, self._names = nodes, display_names(nodes)
+                self._node_ids = {shown: node_id for node_id, shown in self._names.items()} | {
+                    one: one for one in nodes
+                }
             node, slash, device = name.partition("/")
             if not slash and name not in self._node_ids:
                 node, device = local or next(iter(nodes), ""), name
             if node not in self._node_ids:
                 raise UnknownNameError("node", node, sorted(self._names.values()))
             node_id = self._node_ids[node]
-            ways = self._ways_of(node_id)
-        vertex = ways.graph.find(device or VertexKind.MEMORY.value, node=ways.node)
-        return End(node_id, ways.node, ways, vertex, refusals(ways.snapshot).get(vertex.local_name, ""))
+            shown, snapshot = self._names[node_id], nodes[node_id]
+            ways = self._ways_of(snapshot)
+        vertex = _vertex(snapshot, ways, device or VertexKind.MEMORY.value, shown)
+        return End(node_id, shown, snapshot, ways, vertex, _refusal(snapshot, vertex))
 
-    def _take(self, nodes: Mapping[str, Snapshot]) -> None:
-        self._nodes = nodes
-        self._names = display_names(nodes)
-        self._node_ids = {**{name: node_id for node_id, name in self._names.items()}, **{one: one for one in nodes}}
-
-    def _ways_of(self, node_id: str) -> NodeWays:
-        """Return the ways within a node, from last time if its facts and its name are the same."""
-        known = self._ways.get(node_id)
-        snapshot, shown = self._nodes[node_id], self._names[node_id]
-        if known is None or known.snapshot is not snapshot or known.node != shown:
-            known = self._ways[node_id] = NodeWays(snapshot, shown)
-        self._ways.move_to_end(node_id)
+    def _ways_of(self, snapshot: Snapshot) -> NodeWays:
+        """Return the ways within a node: those of one that was asked for before, if their hardware is the same."""
+        key = likeness(snapshot)
+        if key not in self._ways:
+            self._ways[key] = (snapshot, NodeWays(snapshot))
+        self._ways.move_to_end(key)
         while len(self._ways) > _KEPT:
             self._ways.popitem(last=False)
-        return known
+        return self._ways[key][1]
+
+
+def likeness(snapshot: Snapshot) -> Hashable:
+    """Return what two nodes must share for their graphs to be the same but for the names in front.
+
+    Parts that are large are told apart by being one object: snapshots that came over the network share what is equal
+    on them. Whoever keeps the key must keep the snapshot, too, so that no other object takes the place of these.
+    """
+    return (
+        id(snapshot.numa),
+        id(snapshot.pci),
+        id(snapshot.topology_file),
+        snapshot.node.cpu,
+        snapshot.node.virtualization,
+        tuple((*_OF_GPU(gpu), id(gpu.links)) for gpu in snapshot.gpus),
+        tuple((*_OF_HCA(hca), *map(_OF_PORT, hca.ports)) for hca in snapshot.hcas),
+        tuple(map(_OF_INTERFACE, snapshot.interfaces)),
+    )
+
+
+def _vertex(snapshot: Snapshot, ways: NodeWays, device: str, node: str) -> Vertex:
+    """Return the vertex that a device's name, PCI address or UUID means.
+
+    Raises:
+        UnknownNameError: lists those of the node.
+    """
+    uuid = device.lower()
+    by_uuid = next((f"gpu{gpu.index}" for gpu in snapshot.gpus if gpu.uuid.lower() == uuid), device)
+    try:
+        return ways.graph.find(by_uuid)
+    except UnknownNameError:
+        raise UnknownNameError(f"device on {node}", device, [vertex.name for vertex in ways.graph]) from None
+
+
+def _refusal(snapshot: Snapshot, vertex: Vertex) -> str:
+    if vertex.kind is not VertexKind.NIC:
+        return ""
+    by_name = {interface.name: interface for interface in snapshot.interfaces}
+    return unusable(by_name[vertex.name], by_name)
 
 
 def display_names(nodes: Mapping[str, Snapshot]) -> dict[str, str]:

@@ -48,7 +48,7 @@ def _why_no_nvlink(start: End, goal: End) -> str:
             return f"{end.node} has no GPU{_probe(end.snapshot, 'nvml')}"
         gpu = _gpu_of(end)
         if gpu is None and end.vertex.kind in PORTS:
-            return f"NVLink joins GPUs; {end.vertex.name} is a port of another network"
+            return f"NVLink joins GPUs; {end.name} is a port of another network"
         # Without a GPU asked for, the first that is in a domain stands for the node.
         able = [one for one in end.snapshot.gpus if not out_of_domain(one)] or list(end.snapshot.gpus)
         gpus.append((end, gpu or able[0]))
@@ -70,7 +70,7 @@ def _why_no_nvlink(start: End, goal: End) -> str:
 def _gpu_of(end: End) -> Gpu | None:
     if end.vertex.kind is not VertexKind.GPU:
         return None
-    return next((gpu for gpu in end.snapshot.gpus if f"gpu{gpu.index}" == end.vertex.local_name), None)
+    return next((gpu for gpu in end.snapshot.gpus if f"gpu{gpu.index}" == end.vertex.name), None)
 
 
 def _why_no_network(found: NetworkMap, transport: Transport, start: End, goal: End) -> str:

@@ -17,10 +17,10 @@ def better_classes_within(start: End, goal: End, paths: Sequence[Path]) -> Itera
         for end in (start, goal):
             title = _TITLE[transport]
             if end.vertex.kind not in (VertexKind.GPU, VertexKind.NUMA, VertexKind.NVSWITCH):
-                yield Rejected(name=transport, reason=f"{end.vertex.name} ({end.vertex.kind}) has no {title}")
+                yield Rejected(name=transport, reason=f"{end.name} ({end.vertex.kind}) has no {title}")
                 break
-            if not any(hop.link == _LINK_OF[transport] for hop in end.graph.edges_from(end.vertex.name)):
-                yield Rejected(name=transport, reason=f"{end.vertex.name} has no {title} that is known to be active")
+            if not any(hop.link == _LINK_OF[transport] for hop in end.ways.graph.edges_from(end.vertex.name)):
+                yield Rejected(name=transport, reason=f"{end.name} has no {title} that is known to be active")
                 break
         else:
             yield Rejected(name=transport, reason=f"no chain of {_TITLE[transport]} links joins the two")

@@ -85,17 +85,10 @@ def _gid_of(port: HcaPort, address: str) -> tuple[int | None, str]:
         wanted = ip_address(address)
     except ValueError:
         return None, ""
-    mapped = wanted if isinstance(wanted, IPv6Address) else IPv6Address(f"::ffff:{wanted}")
-    fitting = [gid for gid in port.gids if _parsed(gid.gid) == mapped]
+    mapped = (wanted if isinstance(wanted, IPv6Address) else IPv6Address(f"::ffff:{wanted}")).exploded
+    fitting = [gid for gid in port.gids if gid.gid.lower() == mapped]
     best = min(fitting, key=lambda gid: (gid.type != _ROCE_V2, gid.index), default=None)
     return (best.index, best.type) if best else (None, "")
-
-
-def _parsed(text: str) -> IPv6Address | None:
-    try:
-        return IPv6Address(text)
-    except ValueError:  # a snapshot comes from another host
-        return None
 
 
 def _netdevs(hca: Hca, port: HcaPort, by_name: dict[str, NetInterface]) -> Iterator[NetInterface]:

@@ -11,7 +11,7 @@ from fabricd.graph.networks_routed import routed_networks
 from fabricd.model.measurement import Measurement
 from fabricd.model.path import Path, PathAnswer, Rejected
 from fabricd.model.snapshot import Snapshot
-from fabricd.paths.across import candidates_across, joined
+from fabricd.paths.across import candidates_across, in_full, joined
 from fabricd.paths.candidates import best_of_each, candidates_in
 from fabricd.paths.describe import describe
 from fabricd.paths.ends import PORTS, End, Ends
@@ -61,20 +61,20 @@ def find_paths(
     ends = ends if ends is not None else Ends()
     start, goal = ends.find(nodes, src, local), ends.find(nodes, dst, local)
     told = PathAnswer(
-        src=start.vertex.name,
-        dst=goal.vertex.name,
+        src=start.name,
+        dst=goal.name,
         policy=comparison.policy,
         bytes=comparison.bytes,
         flows=comparison.flows,
         notes=_notes(start, goal),
     )
-    if refused := [Rejected(name=end.vertex.name, reason=end.refused) for end in (start, goal) if end.refused]:
+    if refused := [Rejected(name=end.name, reason=end.refused) for end in (start, goal) if end.refused]:
         return replace(told, rejected=tuple(dict.fromkeys(refused)))
     if start.node_id == goal.node_id:
         answer = paths_in(
-            start.graph,
-            start.vertex.name,
-            goal.vertex.name,
+            start.graph(),
+            start.name,
+            goal.name,
             candidates=candidates,
             with_capacity=with_capacity,
             comparison=comparison,
@@ -82,10 +82,11 @@ def find_paths(
         better = better_classes_within(start, goal, answer.paths) if explain else ()
         return replace(told, paths=answer.paths, capacity=answer.capacity, rejected=tuple(better))
     both = {start.node_id: start.snapshot, goal.node_id: goal.snapshot}
-    networks = find_networks(both, measurements)
+    measured = [one for one in measurements if one.src_node in both and one.dst_node in both]
+    networks = find_networks(both, measured)
     routed = list(routed_networks(networks.networks, both))
     networks = replace(networks, networks=(*networks.networks, *roce_networks(both, routed), *routed))
-    found, rejected = candidates_across(networks, start, goal, measurements)
+    found, rejected = candidates_across(networks, start, goal, measured)
     paths = ranked(found, comparison)
     if explain:
         rejected += better_classes_between(networks, start, goal, paths)
@@ -93,16 +94,16 @@ def find_paths(
     if with_capacity and paths:
         # All networks of the best one's transport: those of others may share its ports.
         alike = [network for network in networks.networks if network.transport is paths[0].transport]
-        total = capacity(joined(start, goal, alike, measurements), start.vertex.name, goal.vertex.name, across=True)
-    shown = explained(best_of_each(paths, candidates), comparison.policy)
-    return replace(told, paths=shown, rejected=tuple(rejected), capacity=total)
+        total = capacity(joined(start, goal, alike, measured), start.name, goal.name, across=True)
+    shown = [in_full(path, start, goal) for path in best_of_each(paths, candidates)]
+    return replace(told, paths=explained(shown, comparison.policy), rejected=tuple(rejected), capacity=total)
 
 
 def _notes(start: End, goal: End) -> tuple[str, ...]:
     """Return the notes on the machines of both ends."""
     if start.node_id == goal.node_id:
-        return tuple(start.graph.notes)
-    return tuple(f"{end.node}: {note}" for end in (start, goal) for note in end.graph.notes)
+        return tuple(start.ways.graph.notes)
+    return tuple(f"{end.node}: {note}" for end in (start, goal) for note in end.ways.graph.notes)
 
 
 def paths_in(

@@ -9,7 +9,7 @@ What a path may lead through: switches, host bridges, NUMA nodes and cards alway
 the ends (a relay is work for a GPU that takes part); a port never, it is an end, and so is "any memory".
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -82,6 +82,12 @@ class PathSearch:
         """Return the hops of the best path, ``()`` from a vertex to itself, ``None`` where there is no path."""
         found = self.k_best(src, dst, 1)
         return found[0] if found else None
+
+    def best_to_each(self, src: str, dsts: Iterable[str]) -> dict[str, Hops]:
+        """Return the hops of the best path to each of some vertices that can be reached, in one search for all."""
+        start = self._number[src]
+        goals = {self._number[dst] for dst in dsts}
+        return {self._name[goal]: self._hops(path) for goal, path in self._best_to_each(start, goals)}
 
     def k_best(self, src: str, dst: str, k: int) -> list[Hops]:
         """Return up to ``k`` paths without loops, best first (Yen's algorithm).

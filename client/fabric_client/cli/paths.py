@@ -192,7 +192,8 @@ def _of_nodes(source: Source, wanted: _Wanted) -> PathAnswer:
             comparison=wanted.comparison,
         )
     start = Ends().find(source.nodes, wanted.src or source.node().node.node_id)
-    return _all(start.graph, ends_of(start.graph, source.nodes[start.node_id]), start.vertex.name if wanted.src else "")
+    graph = start.graph()
+    return _all(graph, ends_of(graph, start.snapshot), start.name if wanted.src else "")
 
 
 def _all(graph: Graph, ends: Sequence[str], start: str) -> PathAnswer:
