@@ -21,6 +21,7 @@ from fabricd.cluster.peer import Peer
 from fabricd.model.cluster import NodeState
 from fabricd.model.codec import content_hash, from_json, to_json
 from fabricd.model.device import GpuPeer, InterfaceKind, IpAddress, NetInterface
+from fabricd.model.shared import SharedParts
 from fabricd.model.snapshot import Snapshot
 from tests.support.nodes import hgx
 
@@ -103,8 +104,9 @@ def measure(count: int, repeat: int) -> dict[str, float]:
     nodes.set_local(snapshot(count))
     gc.collect()
     before, begun = resident_bytes(), time.process_time()
+    parts = SharedParts()
     for body in bodies:
-        nodes.set_peer(peer(from_json(body, Snapshot)))
+        nodes.set_peer(peer(parts.decode(body, Snapshot)))
     loaded = time.process_time() - begun
     gc.collect()
     memory = resident_bytes() - before
@@ -134,7 +136,7 @@ def record_cost(repeat: int) -> None:
     sealed = seal(record, KEY, "token")
     times = [
         median(work, repeat) * 1e3
-        for work in (lambda _: seal(record, KEY, "token"), lambda _: unseal(sealed, KEY, "token"))
+        for work in (lambda _: seal(record, KEY, "token"), lambda _: unseal(sealed, KEY, "token", SharedParts()))
     ]
     print(f"record in etcd: {len(sealed) / 1024:.1f} KiB, sealed in {times[0]:.2f} ms, opened in {times[1]:.2f} ms")
 

@@ -9,14 +9,17 @@ import typer
 from fabricd import __version__, config
 from fabricd.capture import Replay, read_capture, source_of
 from fabricd.cli import capture
+from fabricd.cli.cluster_replay import cluster_in, first_in, others_in
 from fabricd.cli.options import ConfigFile, ReplayFile, Root
 from fabricd.cli.table import print_snapshot
 from fabricd.config import Config, Loaded
 from fabricd.errors import FabricError, InputError
+from fabricd.model.cluster import ClusterStatus
 from fabricd.model.codec import to_json
 from fabricd.model.observation import Outcome
 from fabricd.probe.base import ProbeContext
 from fabricd.probe.facts import FOLDER, leave_facts
+from fabricd.probe.registry import configured_probes
 from fabricd.probe.runner import Runner
 from fabricd.smallfile import escaped
 
@@ -92,8 +95,10 @@ def serve(
     loaded = load()
     from fabricd import daemon  # only this command pays for the web framework, and only when it can run
 
+    cluster = cluster_in(replay) if replay is not None else None
     launch = daemon.Launch(
-        source=_source(root, replay, loaded.config),
+        source=_source(root, replay, loaded.config, cluster),
+        others=others_in(cluster) if cluster else (),
         reload=load,
         live=root is None and replay is None,
         ready_file=ready_file,
@@ -139,16 +144,27 @@ def check_config(
     typer.echo(f"{loaded.file or 'no file, only defaults and environment'}: no fault")
 
 
-def _source(root: Path | None, replay: Path | None, settings: Config | None = None) -> Runner | Replay:
-    """Return what looks at the machine: its probes, or a replay."""
+def _source(
+    root: Path | None, replay: Path | None, settings: Config | None = None, cluster: ClusterStatus | None = None
+) -> Runner | Replay:
+    """Return what looks at the machine: its probes, or a replay, which of a cluster is its first node."""
     settings = settings or Config()
     node_id, name = settings.node_id, settings.name
     if replay is not None:
         if root is not None:
             raise InputError("--root and --replay exclude each other")
-        return source_of(read_capture(replay), node_id=node_id, name=name)
+        cluster = cluster or cluster_in(replay)
+        if cluster is None:
+            return source_of(read_capture(replay), node_id=node_id, name=name)
+        return Replay(first_in(cluster), node_id=node_id, name=name)
     context = capture.context(root, topology_files=settings.topology_files)
-    return Runner(context, node_id=node_id, name=name)
+    probes = configured_probes(
+        networks=settings.network,
+        placement_files=settings.placement_files,
+        instance_metadata=settings.instance_metadata == "on",
+        names=[word for word in (name, node_id) if word],
+    )
+    return Runner(context, probes=probes, node_id=node_id, name=name)
 
 
 def _absolute(path: str | None) -> str | None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
+from fabricd.background import in_thread
 from fabricd.cluster.groups_planner import MeasuringPlanner
 from fabricd.cluster.map_client import MapClient
 from fabricd.cluster.measuring import Measurer
@@ -17,9 +18,10 @@ from fabricd.cluster.peer_post import PeerPost
 from fabricd.errors import FabricError, ParseError, UnreachableError
 from fabricd.localview import LocalView
 from fabricd.model.cluster import NodeStatus
-from fabricd.model.codec import check_snapshot, from_json
+from fabricd.model.codec import check_snapshot
 from fabricd.model.measurement import Measurement, MeasureRequest
 from fabricd.model.plan import GroupPlan
+from fabricd.model.shared import SharedParts
 from fabricd.settings import check_url
 
 _log = logging.getLogger("fabricd.agent")
@@ -46,6 +48,7 @@ class Directory:
         self._maps = maps
         self._clock = clock
         self._fetched: dict[str, float] = {}
+        self._parts = SharedParts()
 
     async def need(self, node_ids: Iterable[str]) -> None:
         """Have these nodes in the map, as fresh as the map nodes have them; those that they do not know are left out.
@@ -82,7 +85,9 @@ class Directory:
                 body += chunk
                 if len(body) > _MAX_ANSWER_BYTES:
                     raise ParseError(f"the answer of {url} is longer than {_MAX_ANSWER_BYTES} bytes")
-        status = from_json(bytes(body), NodeStatus, what=f"the answer of {url}")
+        status = await in_thread(
+            lambda: self._parts.decode(bytes(body), NodeStatus, what=f"the answer of {url}"), name="a node's snapshot"
+        )
         if status.snapshot is None or status.snapshot.node.node_id != node_id:
             return
         check_snapshot(status.snapshot)

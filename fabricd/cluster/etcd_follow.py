@@ -18,6 +18,7 @@ from fabricd.cluster.peer import Peer
 from fabricd.cluster.peer_client import pause
 from fabricd.errors import FabricError
 from fabricd.model.cluster import NodeState
+from fabricd.model.shared import SharedParts
 
 _LONGEST_PAUSE_SECONDS = 3.0
 #: A watch is begun anew after about so long: should one have died unnoticed, the map is wrong no longer than this.
@@ -64,6 +65,7 @@ class Follower:
         self._settings = settings
         self._health = health
         self._clock = clock
+        self._parts = SharedParts()
         self._revision = 0  # up to which everything is known; 0: nothing is
         self._cluster_id = 0
         self._known: dict[bytes, int] = {}  # revision of the last change of each key that exists
@@ -166,8 +168,8 @@ class Follower:
         news = [one for one in changes if one.kv.mod_revision > self._known.get(one.kv.key, 0)]
         if not news:
             return
-        token = self._settings.token()
-        for read in await in_thread(lambda: [_read(change, token) for change in news], name="etcd records"):
+        token, parts = self._settings.token(), self._parts
+        for read in await in_thread(lambda: [_read(change, token, parts) for change in news], name="etcd records"):
             self._put(read)
 
     def _put(self, read: _Read) -> None:
@@ -249,12 +251,12 @@ class Follower:
         self._known = dict.fromkeys(self._known, 0)
 
 
-def _read(change: Change, token: str | None) -> _Read:
+def _read(change: Change, token: str | None, parts: SharedParts) -> _Read:
     kv: KeyValue = change.kv
     if change.type == "DELETE":
         return _Read(kv.key, kv.mod_revision)
     try:
-        return _Read(kv.key, kv.mod_revision, unseal(kv.value, kv.key, token))
+        return _Read(kv.key, kv.mod_revision, unseal(kv.value, kv.key, token, parts))
     except FabricError as error:
         return _Read(kv.key, kv.mod_revision, fault=str(error))
 

@@ -10,7 +10,8 @@ import zlib
 from dataclasses import dataclass, replace
 
 from fabricd.errors import AccessError, InputError, ParseError
-from fabricd.model.codec import check_snapshot, from_json, to_json, without_counters
+from fabricd.model.codec import check_snapshot, to_json, without_counters
+from fabricd.model.shared import SharedParts
 from fabricd.model.snapshot import Snapshot
 from fabricd.settings import check_url
 
@@ -44,8 +45,14 @@ def seal(record: Record, key: bytes, token: str | None) -> bytes:
     return _MAGIC + _mac(packed, key, token) + packed
 
 
-def unseal(data: bytes, key: bytes, token: str | None) -> Record:
+def unseal(data: bytes, key: bytes, token: str | None, parts: SharedParts) -> Record:
     """Return the record in the bytes under a key.
+
+    Args:
+        data: what ``seal`` made.
+        key: where it stands.
+        token: of the cluster.
+        parts: decodes it.
 
     Raises:
         AccessError: it was not written with this cluster's token.
@@ -59,7 +66,7 @@ def unseal(data: bytes, key: bytes, token: str | None) -> Record:
         raise AccessError(
             "it is not sealed with this daemon's token", hint="token_file must hold the same on all nodes"
         )
-    record = from_json(_unpacked(packed), Record, what="it")
+    record = parts.decode(_unpacked(packed), Record, what="it")
     if record.snapshot is not None:
         check_snapshot(record.snapshot)
     try:

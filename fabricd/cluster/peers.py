@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from fabricd.background import in_thread
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer import Peer
 from fabricd.cluster.peer_client import ANSWER_SECONDS, pause, peer_client
@@ -18,6 +19,7 @@ from fabricd.model.cluster import NodeState
 from fabricd.model.codec import check_snapshot, from_json, without_counters
 from fabricd.model.event import EventKind
 from fabricd.model.problem import Problem
+from fabricd.model.shared import SharedParts
 from fabricd.model.snapshot import SCHEMA, Snapshot
 
 _log = logging.getLogger("fabricd.peers")
@@ -64,6 +66,7 @@ class Peers:
         self._list = PeerList()
         self._looking: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._parts = SharedParts()
 
     def follow(self, settings: PeerSettings) -> None:
         """Follow these peers from now on; those that stay keep what is known of them."""
@@ -117,7 +120,7 @@ class Peers:
         async with peer_client(self._settings.token) as client:
             while True:
                 try:
-                    answer = await _ask(client, url, etag)
+                    answer = await _ask(client, url, etag, self._parts)
                 except FabricError as error:
                     failing_since = failing_since if failures else self._clock()
                     failures += 1
@@ -185,8 +188,10 @@ class _Answer:
     snapshot: Snapshot
 
 
-async def _ask(client: httpx.AsyncClient, url: str, etag: str) -> _Answer | None:
+async def _ask(client: httpx.AsyncClient, url: str, etag: str, parts: SharedParts) -> _Answer | None:
     """Return the peer's snapshot, or None when it is still the one that the ETag names.
+
+    A large one takes a second to decode, which must not be the event loop's.
 
     Raises:
         FabricError: no answer, or one that is no use; says why.
@@ -212,7 +217,8 @@ async def _ask(client: httpx.AsyncClient, url: str, etag: str) -> _Answer | None
         raise TokenError("it refuses this daemon's token", hint="token_file must hold the same on all nodes")
     if response.status_code != 200:
         raise UnreachableError(f"it answered {response.status_code}: {_detail(body)}")
-    return _Answer(etag=response.headers.get("etag", "")[:200], snapshot=_checked(body))
+    snapshot = await in_thread(lambda: _checked(body, parts), name="peer's snapshot")
+    return _Answer(etag=response.headers.get("etag", "")[:200], snapshot=snapshot)
 
 
 async def _read(response: httpx.Response, url: str) -> bytes:
@@ -229,14 +235,14 @@ async def _read(response: httpx.Response, url: str) -> bytes:
     return bytes(body)
 
 
-def _checked(body: bytes) -> Snapshot:
+def _checked(body: bytes, parts: SharedParts) -> Snapshot:
     """Return the snapshot, without the counters, which would be old for as long as nothing else changes.
 
     Raises:
         ParseError: it is none, or does not say whose it is.
     """
     try:
-        snapshot = from_json(body, Snapshot, what="its answer")
+        snapshot = parts.decode(body, Snapshot, what="its answer")
     except ParseError as error:
         raise ParseError(error.message + _other_schema(body)) from error
     check_snapshot(snapshot)

@@ -30,7 +30,7 @@ _MAX_PARTS = 4096
 
 
 class SharedParts:
-    """Decodes, and remembers the parts that it has seen. For one thread at a time."""
+    """Decodes, and remembers the parts that it has seen. Threads may share it."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[type, str, bytes], Any] = {}
@@ -65,7 +65,8 @@ class SharedParts:
 
     def _part(self, kind: type, name: str, data: bytes) -> Any:
         key = (kind, name, hashlib.blake2b(data, digest_size=16).digest())
-        if key not in self._known:
+        part = self._known.get(key)
+        if part is None:
             try:
                 part = msgspec.json.decode(data, type=_hints(kind)[name])
             except msgspec.ValidationError as error:
@@ -73,7 +74,7 @@ class SharedParts:
             if len(self._known) >= _MAX_PARTS:
                 self._known.clear()
             self._known[key] = part
-        return self._known[key]
+        return part
 
 
 _ABSENT = msgspec.Raw()

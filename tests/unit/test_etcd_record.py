@@ -12,6 +12,7 @@ from fabricd.cluster.etcd_record import Record, seal, unseal
 from fabricd.errors import AccessError, FabricError, InputError, ParseError
 from fabricd.model.codec import content_hash, to_json
 from fabricd.model.identity import NodeIdentity
+from fabricd.model.shared import SharedParts
 from tests.support.nodes import hgx, nic, node
 
 KEY = b"/fabricd/nodes/a@x"
@@ -19,15 +20,19 @@ RECORD = Record(instance="i", url="http://10.0.0.1:7470", snapshot=hgx())
 SEALED = seal(RECORD, KEY, "token")
 
 
+def opened(data, key, token):
+    return unseal(data, key, token, SharedParts())
+
+
 def test_what_is_sealed_comes_back_without_its_counters():
     snapshot = node(interfaces=(nic("eth0", rx_bytes=5, tx_bytes=6),))
-    back = unseal(seal(replace(RECORD, snapshot=snapshot), KEY, "token"), KEY, "token")
+    back = opened(seal(replace(RECORD, snapshot=snapshot), KEY, "token"), KEY, "token")
     assert back.snapshot is not None
     assert back.snapshot.interfaces[0].rx_bytes is None
     assert content_hash(back.snapshot) == content_hash(snapshot)
-    assert unseal(SEALED, KEY, "token") == RECORD
+    assert opened(SEALED, KEY, "token") == RECORD
     farewell = Record(instance="i", leaving=True)
-    assert unseal(seal(farewell, KEY, None), KEY, None) == farewell
+    assert opened(seal(farewell, KEY, None), KEY, None) == farewell
 
 
 def test_a_record_is_small():
@@ -39,7 +44,7 @@ def test_a_record_is_small():
 )
 def test_another_token_or_key_does_not_open_it(key, token):
     with pytest.raises(AccessError, match="not sealed with this daemon's token"):
-        unseal(SEALED, key, token)
+        opened(SEALED, key, token)
 
 
 @given(st.integers(0, len(SEALED) - 1), st.integers(1, 255))
@@ -47,16 +52,16 @@ def test_no_byte_can_be_changed(place, difference):
     data = bytearray(SEALED)
     data[place] ^= difference
     with pytest.raises(FabricError):
-        unseal(bytes(data), KEY, "token")
+        opened(bytes(data), KEY, "token")
 
 
 @given(st.binary(max_size=200))
 def test_what_is_no_record_is_refused(data):
     with pytest.raises(FabricError):
-        unseal(data, KEY, "token")
+        opened(data, KEY, "token")
     packed = zlib.compress(data)
     with pytest.raises(ParseError):
-        unseal(b"fabricd1" + etcd_record._mac(packed, KEY, "token") + packed, KEY, "token")
+        opened(b"fabricd1" + etcd_record._mac(packed, KEY, "token") + packed, KEY, "token")
 
 
 def sealed(packed: bytes) -> bytes:
@@ -66,7 +71,7 @@ def sealed(packed: bytes) -> bytes:
 def test_what_unpacks_to_too_much_is_refused_before_it_has():
     bomb = zlib.compress(b" " * (etcd_record._MAX_BYTES + 1))
     with pytest.raises(ParseError, match="more than"):
-        unseal(sealed(bomb), KEY, "token")
+        opened(sealed(bomb), KEY, "token")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +86,7 @@ def test_what_unpacks_to_too_much_is_refused_before_it_has():
 def test_what_another_daemon_says_is_checked(change, why):
     packed = zlib.compress(to_json(replace(RECORD, **change)))
     with pytest.raises(ParseError, match=why):
-        unseal(sealed(packed), KEY, "token")
+        opened(sealed(packed), KEY, "token")
 
 
 def test_a_snapshot_that_etcd_would_not_take_is_told(monkeypatch):
