@@ -6,8 +6,21 @@ from typing import Annotated
 
 import typer
 
-from fabric_client.cli import bench_command, nodes, paths, run_command, topo
+from fabric_client.cli import (
+    bench_command,
+    calibrate,
+    capture_cluster,
+    networks,
+    nodes,
+    order,
+    paths,
+    plan,
+    run_command,
+    simulate,
+    topo,
+)
 from fabric_client.cli.show import clean
+from fabric_client.cli.source import close_daemons
 from fabricd.errors import FabricError
 
 app = typer.Typer(
@@ -19,7 +32,19 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 #: Each module adds its commands.
-for _module in (topo, paths, nodes, run_command, bench_command):
+for _module in (
+    topo,
+    paths,
+    nodes,
+    networks,
+    order,
+    plan,
+    calibrate,
+    run_command,
+    bench_command,
+    capture_cluster,
+    simulate,
+):
     _module.register(app)
 
 
@@ -36,6 +61,8 @@ def run() -> int:
         return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
+    finally:
+        close_daemons()
     return 0
 
 
