@@ -9,9 +9,15 @@ from typing import Any
 WIDTH = 120
 
 
-def readable(value: Any, *, width: int = WIDTH) -> str:
-    """Return a value of dicts, lists, strings and numbers as JSON, with a line's end after it."""
-    return "".join(_parts(value, 0, 0, width)) + "\n"
+def readable(value: Any, *, width: int = WIDTH, dense: bool = False) -> str:
+    """Return a value of dicts, lists, strings and numbers as JSON, with a line's end after it.
+
+    Args:
+        value: the value.
+        width: of a line, where it can be kept.
+        dense: as many fields of an object in a line as fit, instead of a line for each.
+    """
+    return "".join(_Writer(width, dense).parts(value, 0, 0)) + "\n"
 
 
 def lean(value: Any) -> Any:
@@ -33,40 +39,43 @@ def _default(field: "Field[Any]") -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _parts(value: Any, indent: int, column: int, width: int) -> Iterator[str]:
-    """Yield the parts of a value that begins in a column of a line, and whose own lines are indented."""
-    flat = _flat(value, width - column - 1)  # a comma may follow
-    if flat is not None:
-        yield flat
-        return
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    margin = "\n" + " " * (indent + 1)
-    yield opening
-    if isinstance(value, dict):
-        for position, (name, inner) in enumerate(value.items()):
-            start = f"{_text(name)}: "
-            yield f"{',' if position else ''}{margin}{start}"
-            yield from _parts(inner, indent + 1, indent + 1 + len(start), width)
-    elif all(isinstance(one, int | float) for one in value):
-        yield from _filled([_text(one) for one in value], margin, width - indent)
-    else:
-        for position, inner in enumerate(value):
-            yield f"{',' if position else ''}{margin}"
-            yield from _parts(inner, indent + 1, indent + 1, width)
-    yield f"\n{' ' * indent}{closing}"
+class _Writer:
+    def __init__(self, width: int, dense: bool) -> None:
+        self._width = width
+        self._dense = dense
 
+    def parts(self, value: Any, indent: int, column: int) -> Iterator[str]:
+        """Yield the parts of a value that begins in a column of a line, and whose own lines are indented."""
+        flat = _flat(value, self._width - column - 1)  # a comma may follow
+        if flat is not None:
+            yield flat
+            return
+        opening, closing = "{}" if isinstance(value, dict) else "[]"
+        yield opening
+        yield from self._inside(value, indent + 1)
+        yield f"\n{' ' * indent}{closing}"
 
-def _filled(words: list[str], margin: str, width: int) -> Iterator[str]:
-    """Yield numbers, as many in a line as fit."""
-    line = ""
-    for position, word in enumerate(words):
-        word += "," if position < len(words) - 1 else ""
-        if line and len(line) + 1 + len(word) > width:
-            yield margin + line
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    yield margin + line
+    def _inside(self, value: Any, indent: int) -> Iterator[str]:
+        """Yield the elements, each in a line of its own; numbers, and what is short if dense, several in a line."""
+        named = isinstance(value, dict)
+        items = value.items() if named else (("", one) for one in value)
+        column = self._width
+        for position, (name, inner) in enumerate(items):
+            start = f"{_text(name)}: " if named else ""
+            short = (isinstance(inner, int | float) and not named) or (self._dense and named)
+            flat = _flat(inner, self._width - indent - len(start) - 1) if short else None
+            comma = "," if position else ""
+            if flat is not None and column + len(start) + len(flat) + 3 <= self._width:
+                yield f"{comma} {start}{flat}"
+                column += len(start) + len(flat) + 2
+                continue
+            yield f"{comma}\n{' ' * indent}{start}"
+            if flat is not None:
+                yield flat
+                column = indent + len(start) + len(flat)
+            else:
+                yield from self.parts(inner, indent, indent + len(start))
+                column = self._width
 
 
 def _flat(value: Any, width: int) -> str | None:

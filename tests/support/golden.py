@@ -7,7 +7,9 @@ from typing import Any
 
 from fabricd.model.snapshot import Snapshot
 from fabricd.readable import lean, readable
+from fabricd.units import format_ranges
 
+_CPUS = ("cpus", "local_cpus", "cpu_affinity")
 #: So many virtual functions in a row are folded: nobody reviews the thousandth.
 _MANY = 20
 
@@ -19,10 +21,19 @@ def golden_text(snapshot: Snapshot, *, root: str = "") -> str:
         snapshot: of a machine of the suite.
         root: folder of its tree, cut out of all texts.
     """
-    told = lean(timeless(snapshot))
+    told = _with_ranges(lean(timeless(snapshot)))
     told["pci"] = [one for group in _groups(told.get("pci", [])) for one in _folded(group)]
-    text = readable(told)
+    text = readable(told, dense=True)
     return text.replace(root, "") if root else text
+
+
+def _with_ranges(value: Any) -> Any:
+    """Return a snapshot with lists of CPUs as the kernel writes them: a hundred numbers stand with each device."""
+    if isinstance(value, list):
+        return [_with_ranges(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: format_ranges(one) if name in _CPUS else _with_ranges(one) for name, one in value.items()}
 
 
 def timeless(snapshot: Snapshot) -> Snapshot:
