@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fabricd.graph.networks_fabric import efa_networks, infiniband_networks, roce_networks
 from fabricd.graph.networks_ip import ip_networks
 from fabricd.graph.networks_nvlink import nvlink_networks
+from fabricd.graph.networks_partitions import by_partition
 from fabricd.graph.networks_rails import with_rails
 from fabricd.graph.networks_roles import by_gpus
 from fabricd.graph.networks_site import as_the_site_says
@@ -43,7 +44,8 @@ def find_networks(nodes: Mapping[str, Snapshot], measurements: Sequence[Measurem
     """
     by_facts, rejected = ip_networks(nodes)
     ethernet = as_the_site_says(by_facts, nodes)  # RoCE and EFA follow their IP networks, with their names
-    infiniband, refused = infiniband_networks(nodes)
+    fabrics, refused = infiniband_networks(nodes)
+    infiniband = [part for fabric in fabrics for part in by_partition(fabric, nodes)]
     networks = [
         *nvlink_networks(nodes),
         *as_the_site_says(infiniband, nodes),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from fabricd.graph.nominal import NETWORK_LATENCY
 from fabricd.model.measurement import Measurement
+from fabricd.model.network import role_rank
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
 from fabricd.model.plan import NetworkChoice
@@ -45,7 +46,7 @@ class Rated:
         return (self.latency_seconds or 0.0) + MESSAGE_BYTES / self.bandwidth_bytes_per_second
 
 
-RatedKey = tuple[int, int, int, bool, bool, float, str]
+RatedKey = tuple[bool, int, int, int, bool, int, float, str]
 
 
 def rated_key(rated: Rated) -> RatedKey:
@@ -55,12 +56,15 @@ def rated_key(rated: Rated) -> RatedKey:
     step = math.floor(math.log(seconds, _STEP)) if math.isfinite(seconds) else 1 << 30
     # What is measured comes before what a card claims to do, except for RDMA, of which TCP measures nothing.
     claimed = rated.evidence is not Evidence.MEASURED and not candidate.rdma
+    # A site's word that a network is not for jobs comes before any figure; what facts suggest comes behind.
+    barred = candidate.configured and role_rank(candidate.role) > role_rank("data")
     return (
+        barred,
         2 if not math.isfinite(seconds) else int(claimed),
         step,
         _CLASS[candidate.transport],
         candidate.virtual,
-        candidate.role != "data",
+        role_rank(candidate.role),
         seconds,
         candidate.name,
     )
@@ -147,6 +151,7 @@ def _place_of(rated: Rated, joined: Sequence[Rated]) -> str:
     differs = next(index for index, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b)
     word = "before" if first else "behind"
     why = (
+        f"configured for {rated.candidate.role} against {others[0].candidate.role}",
         f"{_told(rated)} against {_told(others[0])}",
         f"{_told(rated)} against {_told(others[0])}",
         f"as fast, and {rated.candidate.transport} against {others[0].candidate.transport}",

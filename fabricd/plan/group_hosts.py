@@ -140,6 +140,8 @@ def _facts(name: str, view: LocalView, known: Snapshot | None) -> Snapshot:
         routes=known.routes if same_namespace else (),
         lldp=known.lldp if same_namespace else (),
         hcas=tuple(_hcas(view, known)),
+        ib_fabrics=known.ib_fabrics if same_namespace else (),
+        site_networks=known.site_networks if same_namespace else (),
     )
 
 

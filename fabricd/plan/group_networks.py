@@ -38,6 +38,7 @@ class Candidate:
     virtual: bool
     role: str
     reason: str  #: which facts put the ports together
+    configured: bool = False  #: the role is the site's word
     speed_bytes_per_second: int | None = None  #: nominal, of the slowest place; None unknown
     software: bool = False  #: RDMA done by the kernel over an ordinary interface
 
@@ -117,6 +118,7 @@ def _candidate(network: Network, places: Sequence[Place], views: Mapping[int, Lo
         ports=tuple(usable),
         virtual=any(port.virtual for port in first),
         role=network.role,
+        configured=network.configured,
         reason=network.reason,
         speed_bytes_per_second=_slowest(first),
         software=rdma and any(port.virtual for port in first),

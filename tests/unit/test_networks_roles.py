@@ -205,3 +205,30 @@ def test_what_rules_match_on_ethernet():
         NetworkRule(role="storage", prefix="f"),
     ):
         assert networks(ruled(node(interfaces=(tagged,)), rule))["10.0.0.0/24"].role == "data"
+
+
+def keyed(name, lid, *pkeys):
+    return node(name, hcas=(hca("mlx5_0", replace(ib_port(lid=lid), pkeys=pkeys)),))
+
+
+def test_ports_of_one_fabric_that_share_no_partition_are_on_networks_of_their_own():
+    # As a cloud gives them: the default partition as limited members, and a tenant's in full.
+    tenants = (keyed("a", 1, 0x7FFF, 0x8001), keyed("b", 2, 0x7FFF, 0x8001), keyed("c", 3, 0x7FFF, 0x8002))
+    found = networks(*tenants)
+    assert {name: ports(network) for name, network in found.items()} == {
+        "ib:fe80:0000:0000:0000@pkey0x8001": ["a/mlx5_0:1", "b/mlx5_0:1"],
+        "ib:fe80:0000:0000:0000@pkey0x8002": ["c/mlx5_0:1"],
+    }
+    assert "full members of partition 0x8001" in found["ib:fe80:0000:0000:0000@pkey0x8001"].reason
+
+
+@pytest.mark.parametrize("pkeys", [(0xFFFF, 0x8002), (), (0x7FFF, 0x0001)])
+def test_where_partitions_are_not_proven_to_differ_the_fabric_is_whole(pkeys):
+    """A shared key in full, keys that are not known, and a limited member."""
+    (network,) = networks(keyed("a", 1, 0xFFFF, 0x8001), keyed("b", 2, 0xFFFF, 0x8001), keyed("c", 3, *pkeys)).values()
+    assert len(network.ports) == 3
+
+
+def test_ports_are_together_through_others_keys():
+    (network,) = networks(keyed("a", 1, 0x8001), keyed("b", 2, 0x8001, 0x8002), keyed("c", 3, 0x8002)).values()
+    assert len(network.ports) == 3

@@ -10,8 +10,11 @@ from fabricd.errors import InputError, NoNetworkError
 from fabricd.localview import LocalView, ViewHca, ViewInterface
 from fabricd.model.device import Gid, HcaPort, InterfaceKind, Route
 from fabricd.model.measurement import Measurement
+from fabricd.model.network import NetworkRule
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
+from fabricd.model.plan import GroupPlan
+from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group import plan_group, survey
 from fabricd.plan.group_choice import Rated, rated_key
 from fabricd.plan.group_hosts import process_mapping
@@ -514,6 +517,25 @@ RATED = st.builds(
     latency_seconds=st.one_of(st.none(), st.floats(1e-7, 1.0)),
     evidence=st.sampled_from(list(Evidence)),
 )
+
+
+class TestRoles:
+    def test_a_network_that_the_site_calls_one_for_management_is_taken_only_where_no_other_is(self):
+        def host(name: str, at: int, *networks: str) -> tuple[LocalView, Snapshot]:
+            addresses = {f"eth{number}": f"{network}{at}/24" for number, network in enumerate(networks)}
+            cards = tuple(card(name, nic, address) for nic, address in addresses.items())
+            rule = NetworkRule(role="management", subnet="10.1.0.0/24")
+            return view(name, at - 1, **addresses), node(name, interfaces=cards, site_networks=(rule,))
+
+        def plan(*networks: str) -> GroupPlan:
+            (a, host_a), (b, host_b) = host("a", 1, *networks), host("b", 2, *networks)
+            figures = [measured("10.1.0.1", "10.1.0.2", 10.0), measured("10.2.0.1", "10.2.0.2", 1.0)]
+            return plan_group("mpi", {0: a, 1: b}, mapping(host_a, host_b), figures[: len(networks)])
+
+        both = plan("10.1.0.", "10.2.0.")
+        assert chosen(both) == "10.2.0.0/24"
+        assert reason(both, "10.1.0.0/24") == "behind 10.2.0.0/24: configured for management against data"
+        assert chosen(plan("10.1.0.")) == "10.1.0.0/24"
 
 
 class TestOrder:
