@@ -85,27 +85,35 @@ def fitted(left_out: dict[str, Figures], conditions: Callable[[Case], Conditions
     return model
 
 
-def calibrated(left_out: dict[str, Figures]) -> Model:
+def calibrated(found: Sequence[Case], left_out: dict[str, Figures]) -> Model:
     """Return the model scaled by the largest message of each configuration, which itself is not predicted."""
-
-    def model(case: Case, size: int) -> float | None:
+    curves = {}
+    for case in found:
         largest = case.rows[-1]
         curve = curve_of(case.plan, case.told, case.collective, figures=left_out[case.machine])
-        if curve is None or size == largest.bytes:
-            return None
-        return replace(curve, scale=scale_of(curve, largest.bytes, largest.time)).time(size)
+        if curve is not None:
+            curves[case.name] = replace(curve, scale=scale_of(curve, largest.bytes, largest.time))
+
+    def model(case: Case, size: int) -> float | None:
+        return curves[case.name].time(size) if case.name in curves and size != case.rows[-1].bytes else None
 
     return model
 
 
-def summary(outcomes: Iterable[Outcome]) -> str:
-    """Return median and 90th percentile by point and by configuration."""
+def errors(outcomes: Iterable[Outcome]) -> tuple[list[float], list[float]]:
+    """Return the errors of all points, and the median of each configuration, %."""
     by_case: dict[str, list[float]] = {}
     for one in outcomes:
         by_case.setdefault(one.case.name, []).append(one.error)
-    points = [error for errors in by_case.values() for error in errors]
-    medians = [statistics.median(errors) for errors in by_case.values()]
-    return "".join(f"{statistics.median(part):>8.1f} /{percentile(part, 0.9):>7.1f}" for part in (points, medians))
+    return [error for part in by_case.values() for error in part], [statistics.median(one) for one in by_case.values()]
+
+
+def summary(outcomes: Iterable[Outcome]) -> str:
+    """Return median and 90th percentile by point and by configuration."""
+    return "".join(
+        f"{statistics.median(part):>8.1f} /{percentile(part, 0.9):>7.1f}" if part else f"{'-':>17}"
+        for part in errors(outcomes)
+    )
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -187,7 +195,7 @@ def main() -> None:
         "NCCL's model, ports merged": judge(found, nccl),
         FITTED: judge(found, fitted(left_out, lambda case: case.told)),
         "  the topology file alone": judge(found, fitted(left_out, lambda case: case.shown)),
-        BY_CALIBRATION: judge(found, calibrated(left_out)),
+        BY_CALIBRATION: judge(found, calibrated(found, left_out)),
     }
     for part, chosen in (("all", found), ("quality ok", [case for case in found if case.ok])):
         print(f"{part}: {len(chosen)} configurations of {len({case.machine for case in chosen})} machines")

@@ -63,7 +63,7 @@ def fit(cases: Sequence[Case]) -> Figures:
         )
         return out
 
-    best = least_squares(residuals, centres).x
+    best = least_squares(residuals, centres, ftol=1e-6, xtol=1e-4).x
     return Figures(**{name: round(math.exp(value), 3) for name, value in zip(names, best, strict=True)})
 
 

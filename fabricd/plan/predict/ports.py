@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from fabricd.graph.nccl_xml_types import NcclNet, NcclNic, NcclPci, NcclTopology
 
 #: NCCL fuses no more ports than this.
 _MAX_PORTS = 8
+_Device = TypeVar("_Device", NcclPci, NcclPci | NcclNic)
 
 
 def merge_ports(topology: NcclTopology) -> NcclTopology:
@@ -16,8 +18,8 @@ def merge_ports(topology: NcclTopology) -> NcclTopology:
     """
     cpus = []
     for cpu in topology.cpus:
-        children = tuple(_merged(child) if isinstance(child, NcclPci) else _one_port(child) for child in cpu.children)
-        cpus.append(replace(cpu, children=children))
+        children = [_merged(child) if isinstance(child, NcclPci) else _one_port(child) for child in cpu.children]
+        cpus.append(replace(cpu, children=_join_functions(children)))
     return replace(topology, cpus=tuple(cpus))
 
 
@@ -31,26 +33,27 @@ def _one_port(nic: NcclNic) -> NcclNic:
     return replace(nic, nets=_sum(nic.nets))
 
 
-def _join_functions(devices: Sequence[NcclPci]) -> tuple[NcclPci, ...]:
+def _join_functions(devices: Sequence[_Device]) -> tuple[_Device, ...]:
     """Return the devices without those cards that are a further function of one before them."""
-    kept: list[NcclPci] = []
+    kept: list[_Device] = []
     first_functions: dict[str, int] = {}
     for device in devices:
-        slot = device.busid.rpartition(".")[0]
-        place = first_functions.get(slot)
-        if not (slot and _is_card(device)):
-            kept.append(device)
-        elif place is None:
-            first_functions[slot] = len(kept)
+        slot = device.busid.rpartition(".")[0] if isinstance(device, NcclPci) and _is_card(device) else ""
+        place = first_functions.setdefault(slot, len(kept)) if slot else len(kept)
+        joined = None if place == len(kept) else _joined(kept[place], device)
+        if joined is None:
             kept.append(device)
         else:
-            nets = [net for one in (kept[place], device) for nic in one.nics for net in nic.nets]
-            merged = _sum(nets)
-            if len(merged) == 1:
-                kept[place] = replace(kept[place], nics=(replace(kept[place].nics[0], nets=merged),))
-            else:
-                kept.append(device)
+            kept[place] = joined
     return tuple(kept)
+
+
+def _joined(first: _Device, other: _Device) -> _Device | None:
+    """Return the first function with the ports of both as one; None if they differ."""
+    if not (isinstance(first, NcclPci) and isinstance(other, NcclPci)):
+        return None
+    nets = _sum([net for device in (first, other) for nic in device.nics for net in nic.nets])
+    return replace(first, nics=(replace(first.nics[0], nets=nets),)) if len(nets) == 1 else None
 
 
 def _is_card(device: NcclPci) -> bool:
