@@ -1,9 +1,10 @@
 """Four hosts: links down and up, daemons killed, one host cut off; and every daemon's map right afterwards.
 
 All are joined by ``mgmt``, over which the daemons ask each other, and by two data networks; h2's interfaces bear other
-names than those of the rest.
+names than those of the rest, and h3's on the second data network is down.
 """
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -54,9 +55,12 @@ class HostDaemon:
 
     def networks(self, src: str, dst: str) -> set[str]:
         """Networks that paths between two hosts' memory may take, as this host sees it."""
+        return set(self.ports(src, dst))
+
+    def ports(self, src: str, dst: str) -> dict[str, list[str]]:
+        """The ports at both ends of the paths between two hosts' memory, by network, as this host sees it."""
         answer = self.get(f"/v1/paths?src={src}/numa0&dst={dst}/numa0&candidates=8")
-        ends = [hop["dst"].partition("network:") for path in answer["paths"] for hop in path["hops"]]
-        return {name for _, network, name in ends if network}
+        return {path["network"]: [end["port"] for end in path["ends"]] for path in answer["paths"]}
 
 
 @pytest.fixture
@@ -65,6 +69,7 @@ def hosts(tmp_path) -> Iterator[list[HostDaemon]]:
     token.write_text("a-secret")
     token.chmod(0o600)
     with make_hosts(4, NETWORKS) as made, ExitStack() as stack:
+        made[3].link("data1").pull()
         urls = [f"http://{host.link('mgmt').address}:{PORT}" for host in made]
         config = tmp_path / "c.toml"
         config.write_text(f"peers = {urls!r}\npeer_gone_seconds = 8\n".replace("'", '"'))
@@ -81,9 +86,28 @@ def everybody(hosts: list[HostDaemon], states: dict[str, str], seconds: float = 
     return time.monotonic() - begun
 
 
+INTERFACES = {"10.30.0.0/24": "mgmt", "10.30.1.0/24": "data0", "10.30.2.0/24": "data1"}
+OTHERWISE = {("h2", "data0"): "enp7s0", ("h2", "data1"): "enp8s0"}
+
+
+def every_answer_is_right(hosts: list[HostDaemon], down: set[tuple[str, str]], seconds: float = 10.0) -> None:
+    """Ask each daemon for the paths of every pair of hosts: each network that both are on, by the interfaces there."""
+    for asked in hosts:
+        for src, dst in itertools.permutations(("h0", "h1", "h2", "h3"), 2):
+            expected = {
+                network: [f"{host}/{OTHERWISE.get((host, interface), interface)}" for host in (src, dst)]
+                for network, interface in INTERFACES.items()
+                if not {(src, interface), (dst, interface)} & down
+            }
+            eventually(lambda: asked.ports(src, dst) == expected, seconds, told=[asked.daemon])  # noqa: B023 - is called at once
+
+
 def test_links_go_down_and_up(hosts):
     h0, _, h2, _ = hosts
-    eventually(lambda: all(len(one.networks("h0", "h2")) == 3 for one in hosts), 5)
+    every_answer_is_right(hosts, {("h3", "data1")})
+    why = h2.get("/v1/paths?src=h0/numa0&dst=h3/numa0&explain=1")["rejected"]
+    (reason,) = [one["reason"] for one in why if one["name"] == "h3/data1"]
+    assert reason.startswith("it is down")
     before = h0.get("/v1/cluster?summary=1")["event_cursor"]
     begun = time.monotonic()
     h2.host.link("data0").pull()
@@ -93,11 +117,9 @@ def test_links_go_down_and_up(hosts):
     news = h0.get(f"/v1/events?since={before}")["events"]
     (network,) = [one for one in news if one["kind"] == "network_changed"]
     assert (network["subject"], network["before"], network["after"]) == ("10.30.1.0/24", "enp7s0", "")
-    assert all("10.30.1.0/24" not in one.networks("h0", "h2") for one in hosts)
-    assert all("10.30.1.0/24" in one.networks("h0", "h1") for one in hosts)
+    every_answer_is_right(hosts, {("h3", "data1"), ("h2", "data0")})
     h2.host.link("data0").plug()
-    for one in hosts:
-        eventually(lambda one=one: "10.30.1.0/24" in one.networks("h0", "h2"), 5, told=[one.daemon])
+    every_answer_is_right(hosts, {("h3", "data1")})
     assert everybody(hosts, dict.fromkeys(("h0", "h1", "h2", "h3"), "ok")) < 5
 
 
