@@ -87,8 +87,8 @@ class Config:
     ] = 15
     peer_gone_seconds: Annotated[float, Rule(settings.seconds(5, 3600), "silence after which a peer is gone")] = 60.0
     probe_interval_seconds: Annotated[
-        float, Rule(settings.seconds(1, 3600), "time between two looks at this machine")
-    ] = 30.0
+        float, Rule(settings.seconds(1, 3600), "time between two looks at what no event tells of")
+    ] = 60.0
     gpu_events: Annotated[
         str, Rule(settings.choice("off", "on"), "on: Xids and ECC errors are seen at once; keeps GPUs open", _FIXED)
     ] = "off"

@@ -33,6 +33,8 @@ from fabricd.daemon.server import Server
 from fabricd.errors import FabricError
 from fabricd.metrics import GroupCollector, NodeCollector
 from fabricd.model.cluster import NodeStatus
+from fabricd.probe.base import Roots
+from fabricd.probe.glance import glance
 
 _log = logging.getLogger("fabricd.daemon")
 
@@ -122,6 +124,7 @@ class Daemon:
         self._start(self._prober.run(), "probing")
         if self._launch.live:
             self._start(self._prober.follow_events(), "events")
+            self._start(self._prober.glance_around(lambda: glance(Roots())), "glances")
             if self.services.config.gpu_events == "on":
                 self._start(self._prober.follow_gpu_events(), "gpu events")
         self._start(self._announce(_url(tcp), unix), "ready")

@@ -16,6 +16,7 @@ from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import ProbeFailed
 from fabricd.probe.events import NetworkEvents
+from fabricd.probe.glance import Glance
 from fabricd.probe.nvml_events import gpu_events
 
 _log = logging.getLogger("fabricd.probe")
@@ -28,6 +29,13 @@ GPU_PROBES = frozenset({"nvml", "pci"})
 #: Probes that ask a library or a service which may take many seconds, or for ever, or that may read a file of many
 #: megabytes.
 SLOW_PROBES = frozenset({"nvml", "verbs", "ibfabric", "placement", "instance"})
+#: Probes of what hardly ever changes on a machine that runs, and what tells of it when it does: nothing. They look
+#: in the first of so many full looks, and again in the next when they failed.
+RARE_PROBES = frozenset({"host", "numa"})
+_RARELY = 10
+_FAILED = frozenset({Outcome.FAILED, Outcome.STALE, Outcome.NOT_RUN})
+#: Between two glances.
+GLANCE_SECONDS = 5.0
 _RETRY_SECONDS = 5.0
 _GPU_RETRY_SECONDS = 60.0
 # A look without the slow probes is served after so long; the GPUs of a healthy node are there by then.
@@ -98,6 +106,18 @@ class Prober:
             await asyncio.sleep(_GPU_RETRY_SECONDS)
             self.poke(GPU_PROBES)  # what happened meanwhile nobody told
 
+    async def glance_around(self, glance: Callable[[], Glance]) -> None:
+        """Look again when a glance shows another state than the one before, for ever."""
+        before: Glance = {}
+        while True:
+            now = await in_thread(glance, name="glance")  # a card that hangs holds up nothing else
+            for probes, state in now.items():
+                if before and before[probes] != state:
+                    _log.debug("changed at a glance", extra={"facts": {"probes": probes}})
+                    self.poke(set(probes).intersection(self._source.names))
+            before = now
+            await asyncio.sleep(GLANCE_SECONDS)
+
     async def run(self) -> None:
         """Look, for ever."""
         quick, slow = self._lanes
@@ -143,6 +163,8 @@ class _Lane:
         self._interval = interval
         self._wanted: set[str] = set()
         self._poked = asyncio.Event()
+        self._full_looks = 0
+        self._failed: frozenset[str] = frozenset()
 
     def poke(self, probes: Collection[str]) -> None:
         """Have those of these probes that are this lane's run soon."""
@@ -160,7 +182,7 @@ class _Lane:
             if full:
                 # A fixed cadence; after a look that took longer than the interval, it begins anew from now.
                 due = max(due + self._interval(), loop.time())
-            names = self.names if full else frozenset(self._wanted)
+            names = (self._due() if full else frozenset()) | self._wanted
             self._wanted.clear()
             self._poked.clear()
             await self._look(names)
@@ -170,11 +192,18 @@ class _Lane:
                 async with asyncio.timeout_at(due):
                     await self._poked.wait()
 
+    def _due(self) -> frozenset[str]:
+        """Return the probes of the full look that begins now."""
+        resting = RARE_PROBES - self._failed if self._full_looks % _RARELY else frozenset()
+        self._full_looks += 1
+        return self.names - resting
+
     async def _look(self, names: Collection[str]) -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         try:
-            await in_thread(lambda: self._source.refresh(names), name="probing")
+            snapshot = await in_thread(lambda: self._source.refresh(names), name="probing")
+            self._failed = frozenset(report.name for report in snapshot.probes if report.outcome in _FAILED)
         except Exception:  # noqa: BLE001 - runners contain what probes do; its own fault must not end the daemon
             _log.exception("looking at this machine failed")
         took = loop.time() - begun

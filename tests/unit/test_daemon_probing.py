@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,9 @@ from fabricd.daemon.probing import Prober
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import ProbeContext, ProbeFailed, ProbeResult, Roots
+from fabricd.probe.glance import glance
 from fabricd.probe.runner import Runner
+from tests.support.tree import Tree
 
 
 @dataclass
@@ -25,11 +28,14 @@ class Told:
     may_answer: threading.Event
     deadline_seconds: float = 30.0
     runs: int = 0
+    fails: bool = False
 
     def run(self, ctx: ProbeContext) -> ProbeResult:
         self.runs += 1
         if not self.may_answer.wait(10):
             raise ProbeFailed("never let")
+        if self.fails:
+            raise ProbeFailed("told to")
         return ProbeResult(notes=(f"run {self.runs}",))
 
 
@@ -40,8 +46,12 @@ class Bench:
     quick: Told
     slow: Told
     nodes: NodeMap
-    prober: Prober
-    seen: list[Snapshot] = field(default_factory=list)
+    source: Runner
+    interval: float
+    prober: Prober = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prober = Prober(self.source, self.nodes, lambda: self.interval)
 
     def outcome(self, name: str) -> Outcome:
         return next(report.outcome for report in self.nodes.local.probes if report.name == name)
@@ -56,15 +66,14 @@ class Bench:
 
 
 @pytest.fixture
-def run(tmp_path) -> Callable[[Callable[[Bench], Awaitable[None]]], None]:
-    """Run a scenario beside a prober that looks once a minute."""
+def run(tmp_path) -> Callable[..., None]:
+    """Run a scenario beside a prober that looks once a minute, or as often as is asked for."""
 
-    async def scenario_beside(scenario: Callable[[Bench], Awaitable[None]]) -> None:
+    async def scenario_beside(scenario: Callable[[Bench], Awaitable[None]], interval: float) -> None:
         quick, slow = Told("host", threading.Event()), Told("nvml", threading.Event())
         quick.may_answer.set()
         runner = Runner(ProbeContext(roots=Roots.under(tmp_path)), probes=[quick, slow], node_id="n")
-        nodes = NodeMap()
-        bench = Bench(quick, slow, nodes, Prober(runner, nodes, lambda: 60.0))
+        bench = Bench(quick, slow, NodeMap(), runner, interval)
         looking = asyncio.create_task(bench.prober.run())
         try:
             await scenario(bench)
@@ -73,7 +82,7 @@ def run(tmp_path) -> Callable[[Callable[[Bench], Awaitable[None]]], None]:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    return lambda scenario: asyncio.run(scenario_beside(scenario))
+    return lambda scenario, interval=60.0: asyncio.run(scenario_beside(scenario, interval))
 
 
 def test_first_map_is_whole_when_all_answer(run: Callable) -> None:
@@ -123,6 +132,60 @@ def test_poke_during_a_look_is_another_look(run: Callable) -> None:
         await bench.until(lambda: bench.slow.runs == 2)
 
     run(scenario)
+
+
+def test_what_hardly_changes_is_looked_at_rarely_unless_it_failed(run: Callable) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.slow.may_answer.set()
+        await bench.until(lambda: bench.slow.runs >= 25)
+        assert bench.slow.runs / 13 <= bench.quick.runs <= bench.slow.runs / 5
+        bench.quick.fails = True
+        await bench.until(lambda: bench.outcome("host") is Outcome.FAILED)
+        before = bench.quick.runs
+        await bench.until(lambda: bench.quick.runs >= before + 3, seconds=0.5)
+        bench.quick.fails = False
+        await bench.until(lambda: bench.outcome("host") is Outcome.OK)
+
+    run(scenario, interval=0.02)
+
+
+def test_a_glance_that_differs_has_its_probes_look_again(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "GLANCE_SECONDS", 0.01)
+
+    async def scenario(bench: Bench) -> None:
+        bench.slow.may_answer.set()
+        await bench.until(lambda: bench.nodes.ready)
+        seen = {("nvml", "absent"): 1, ("other",): 1}
+        glances = 0
+
+        def glance() -> dict[tuple[str, ...], object]:
+            nonlocal glances
+            glances += 1
+            return dict(seen)
+
+        glancing = asyncio.create_task(bench.prober.glance_around(glance))
+        await bench.until(lambda: glances >= 3)
+        assert (bench.quick.runs, bench.slow.runs) == (1, 1)
+        seen["nvml", "absent"] = 2
+        await bench.until(lambda: bench.slow.runs == 2)
+        assert bench.quick.runs == 1
+        glancing.cancel()
+
+    run(scenario)
+
+
+def test_a_glance_sees_ports_and_devices(tmp_path: Path) -> None:
+    tree = Tree({"sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n"})
+    tree.pci("pci0000:16/0000:17:00.0", class_code=0x030200)
+    roots = Roots.under(tree.write(tmp_path))
+    before = glance(roots)
+    assert glance(roots) == before
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1/state"
+    port.write_text("1: DOWN\n")
+    assert {names for names, state in glance(roots).items() if state != before[names]} == {("rdma", "verbs")}
+    port.write_text("4: ACTIVE\n")
+    (tmp_path / "sys/bus/pci/devices/0000:17:00.0").unlink()
+    assert {names for names, state in glance(roots).items() if state != before[names]} == {("pci", "nvml")}
 
 
 def test_source_without_probes_is_served(tmp_path) -> None:
