@@ -1,11 +1,11 @@
 """This node, and the nodes around it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from fabricd.api.longpoll import Wait
 from fabricd.api.message import answers, json_response
@@ -14,6 +14,7 @@ from fabricd.api.services import Services, UsesServices
 from fabricd.cluster.version import Version
 from fabricd.errors import BusyError
 from fabricd.model.cluster import ClusterStatus, NodeStatus
+from fabricd.model.codec import to_json
 from fabricd.model.snapshot import Snapshot
 
 router = APIRouter()
@@ -39,8 +40,15 @@ async def get_node(
     nodes = services.nodes
     await _until_news(request, services, nodes.local_version, lambda: _etag(nodes.local.content_hash), wait, generation)
     snapshot = nodes.local
-    headers = {GENERATION_HEADER: str(snapshot.generation), INSTANCE_HEADER: snapshot.instance}
-    return _fresh(request, _etag(snapshot.content_hash), headers, lambda: snapshot)
+    headers = {
+        "ETag": _etag(snapshot.content_hash),
+        "Cache-Control": "no-cache",
+        GENERATION_HEADER: str(snapshot.generation),
+        INSTANCE_HEADER: snapshot.instance,
+    }
+    if _matches(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return json_response(snapshot, headers=headers)
 
 
 @router.get("/v1/cluster", responses=answers(ClusterStatus))
@@ -66,21 +74,14 @@ async def get_cluster(
 
     await _until_news(request, services, nodes.map_version, etag, wait, generation)
     headers = {GENERATION_HEADER: str(nodes.map_version.number), INSTANCE_HEADER: nodes.instance}
-    tag = etag()
-    if not networks or _matches(request, tag):
-        return _fresh(request, tag, headers, lambda: nodes.status(summary=summary))
-    found = await services.overview.find()
-    return _fresh(
-        request,
-        tag,
-        headers,
-        lambda: replace(
-            nodes.status(summary=summary),
-            networks=found.networks,
-            no_network=found.rejected,
-            places=found.places,
-        ),
-    )
+    headers = {"ETag": etag(), "Cache-Control": "no-cache", **headers}
+    if _matches(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    found = await services.overview.find() if networks else None
+    cluster = nodes.status(summary=summary)
+    if found is not None:
+        cluster = replace(cluster, networks=found.networks, no_network=found.rejected, places=found.places)
+    return json_response(cluster, headers=headers) if summary else _WholeCluster(cluster, headers)
 
 
 @router.get("/v1/nodes/{node}", responses=answers(NodeStatus))
@@ -120,12 +121,19 @@ async def _until_news(
         raise BusyError("the daemon is stopping", retry_after_seconds=2)
 
 
-def _fresh(request: Request, etag: str, headers: dict[str, str], value: Callable[[], object]) -> Response:
-    """Return 304 when the client has this version already, else the value."""
-    headers = {"ETag": etag, "Cache-Control": "no-cache", **headers}
-    if _matches(request, etag):
-        return Response(status_code=304, headers=headers)
-    return json_response(value(), headers=headers)
+class _WholeCluster(StreamingResponse):
+    """All nodes with their snapshots, written one by one: there may be a gigabyte of them, and others wait."""
+
+    def __init__(self, cluster: ClusterStatus, headers: dict[str, str]) -> None:
+        super().__init__(self._pieces(cluster), headers=headers, media_type="application/json")
+
+    async def _pieces(self, cluster: ClusterStatus) -> AsyncIterator[bytes]:
+        # The first such words are the field's: within a string the quotes would be escaped.
+        before, after = to_json(replace(cluster, nodes=())).split(b'"nodes":[]', 1)
+        yield before + b'"nodes":['
+        for number, node in enumerate(cluster.nodes):
+            yield (b"," if number else b"") + to_json(node)
+        yield b"]" + after
 
 
 def _etag(text: str) -> str:
