@@ -24,7 +24,7 @@ from fabricd.model.codec import content_hash, from_json
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import Probe, ProbeContext
 from fabricd.probe.recorder import Recorder
-from fabricd.probe.registry import PROBES
+from fabricd.probe.registry import PROBES, replayed_probes
 from fabricd.probe.runner import Runner, take_snapshot
 from fabricd.probe.tree import Entry, RecordedTree
 from fabricd.readable import lean, readable
@@ -45,6 +45,10 @@ class Recording:
         """Return what makes probes see that machine."""
         answers = {name: msgspec.json.encode(answer) for name, answer in self.answers.items()}
         return ProbeContext(this_host=False, files=RecordedTree(self.entries), answers=answers, taken_at=self.taken_at)
+
+    def probes(self) -> tuple[Probe, ...]:
+        """Return the probes that have something to replay."""
+        return replayed_probes(self.answers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +89,7 @@ def source_of(capture: Capture, *, node_id: str | None = None, name: str | None 
     """Return what looks at a captured machine: the real probes where their sources were recorded."""
     if capture.recording is None:
         return Replay(capture.snapshot, node_id=node_id, name=name)
-    return Runner(capture.recording.context(), node_id=node_id, name=name)
+    return Runner(capture.recording.context(), probes=capture.recording.probes(), node_id=node_id, name=name)
 
 
 def record(ctx: ProbeContext, *, probes: Sequence[Probe] = PROBES) -> tuple[Recording, Snapshot]:
@@ -127,7 +131,7 @@ def finished(recording: Recording, seen: Snapshot) -> Capture:
         recording: what was recorded.
         seen: the live look, or an earlier replay; tells how long each probe took.
     """
-    snapshot = take_snapshot(recording.context())
+    snapshot = take_snapshot(recording.context(), probes=recording.probes())
     took = {report.name: report.duration_seconds for report in seen.probes}
     probes = tuple(replace(report, duration_seconds=round(took.get(report.name, 0.0), 4)) for report in snapshot.probes)
     return Capture(snapshot=replace(snapshot, probes=probes), recording=recording)

@@ -50,22 +50,23 @@ _NO_ADDRESSES = frozenset({"firmware", "kernel", "os", "driver_version", "nvml_v
 _NAMES = {
     "hostname": "host", "node.name": "host", "node_id": "node", "system_name": "switch", "chassis_id": "switch",
     "switches.name": "switch", "switches": "switch", "block": "block", "rack": "rack", "nvlink_domain": "domain",
-    "instance_id": "instance",
+    "instance_id": "instance", "site_networks.name": "network", "networks.name": "network",
 }  # fmt: skip
 #: Only here may a name stand; elsewhere it would be a word that happens to be alike, such as "up".
 _NAMED = frozenset({*_NAMES, "reason", "notes", "path", "origin"})
 _SHORTEST_IN_TEXT = 4  #: a rack called "1" stands for itself, but for no other 1
 _FREE_TEXT = frozenset({"port_description"})
 #: Whose fields called "name" are names.
-_OWNERS = frozenset({"node", "switches"})
+_OWNERS = frozenset({"node", "switches", "site_networks", "networks"})
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: Bits at the beginning that say what kind of address it is, and are kept; the first network that fits counts.
 _KEPT_BITS = (
     ("127.0.0.0/8", 32), ("0.0.0.0/32", 32), ("255.255.255.255/32", 32), ("224.0.0.0/4", 32), ("10.0.0.0/8", 8),
-    ("172.16.0.0/12", 12), ("192.168.0.0/16", 16), ("169.254.0.0/16", 16), ("100.64.0.0/10", 10),
-    ("100.0.0.0/8", 16), ("169.0.0.0/8", 16), ("172.0.0.0/8", 16), ("192.0.0.0/8", 16), ("0.0.0.0/0", 8),
-    ("::/127", 128), ("ff00::/8", 128), ("fe80::/10", 64), ("fc00::/7", 8), ("2000::/3", 3), ("::/0", 16),
+    ("172.16.0.0/12", 12), ("192.168.0.0/16", 16), ("169.254.169.254/32", 32), ("169.254.0.0/16", 16),
+    ("100.64.0.0/10", 10), ("100.0.0.0/8", 16), ("169.0.0.0/8", 16), ("172.0.0.0/8", 16), ("192.0.0.0/8", 16),
+    ("0.0.0.0/0", 8), ("::/127", 128), ("ff00::/8", 128), ("fe80::/10", 64), ("fc00::/7", 8), ("2000::/3", 3),
+    ("::/0", 16),
 )  # fmt: skip
 _KINDS = tuple((ipaddress.ip_network(text), bits) for text, bits in _KEPT_BITS)
 
@@ -151,6 +152,8 @@ class Redactor:
             text = self._name.sub(lambda match: self._renamed(match.group()), text)
         if key == "mac" and _TUNNEL_END.fullmatch(text.strip()):
             return self._tunnel_end(text)
+        if key == "prefix" and _GUID.fullmatch(text):  # of an InfiniBand subnet: the first half of its addresses
+            return self._address(ipaddress.IPv6Address(f"{text}::")).exploded[:19]
         text = _COLONS.sub(lambda match: self._in_colons(match, key not in _NO_ADDRESSES), text)
         for pattern, change in self._rules(key):
             text = pattern.sub(lambda match, change=change: change(match.group()), text)  # type: ignore[misc] # the default binds

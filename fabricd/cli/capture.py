@@ -5,11 +5,14 @@ from typing import Annotated
 
 import typer
 
+from fabricd import config
 from fabricd.capture import read_capture, redacted, take, write_capture
-from fabricd.cli.options import ReplayFile, Root
+from fabricd.cli.options import ConfigFile, ReplayFile, Root
+from fabricd.config import Config
 from fabricd.errors import InputError
-from fabricd.locations import TOPOLOGY_FILES, read_secret_file
-from fabricd.probe.base import ProbeContext, Roots
+from fabricd.locations import read_secret_file
+from fabricd.probe.base import Probe, ProbeContext, Roots
+from fabricd.probe.registry import configured_probes
 
 
 def capture(
@@ -19,6 +22,7 @@ def capture(
         Path | None,
         typer.Option(help="File with a secret: captures made with one key replace the same thing alike."),
     ] = None,
+    config_file: ConfigFile = None,
     root: Root = None,
     replay: ReplayFile = None,
 ) -> None:
@@ -32,13 +36,17 @@ def capture(
     if replay is not None and root is not None:
         raise InputError("--root and --replay exclude each other")
     secret = None if key is None else read_secret_file(key, "--key").encode()
-    whole = take(context(root)) if replay is None else read_capture(replay)
+    if replay is not None:
+        whole = read_capture(replay)
+    else:
+        settings = config.load(config_file).config
+        whole = take(context(root, settings), probes=probes_of(settings))
     write_capture(file, whole if raw else redacted(whole, key=secret))
     kept = "as they are" if raw else "replaced; look through it before you pass it on"
     typer.echo(f"{file}: names, addresses and ids are {kept}")
 
 
-def context(root: Path | None, *, topology_files: tuple[str, ...] = TOPOLOGY_FILES) -> ProbeContext:
+def context(root: Path | None, settings: Config) -> ProbeContext:
     """Return what probes are given for this host, or for the machine whose files lie below a folder.
 
     Raises:
@@ -47,7 +55,17 @@ def context(root: Path | None, *, topology_files: tuple[str, ...] = TOPOLOGY_FIL
     if root is not None and not root.is_dir():
         raise InputError(f"no directory: {root}")
     roots = Roots() if root is None else Roots.under(root.absolute())
-    return ProbeContext(roots=roots, this_host=root is None, topology_files=topology_files)
+    return ProbeContext(roots=roots, this_host=root is None, topology_files=settings.topology_files)
+
+
+def probes_of(settings: Config) -> tuple[Probe, ...]:
+    """Return the probes that a configuration asks for."""
+    return configured_probes(
+        networks=settings.network,
+        placement_files=settings.placement_files,
+        instance_metadata=settings.instance_metadata == "on",
+        names=[word for word in (settings.name, settings.node_id) if word],
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -19,7 +19,6 @@ from fabricd.model.codec import to_json
 from fabricd.model.observation import Outcome
 from fabricd.probe.base import ProbeContext
 from fabricd.probe.facts import FOLDER, leave_facts
-from fabricd.probe.registry import configured_probes
 from fabricd.probe.runner import Runner
 from fabricd.smallfile import escaped
 
@@ -157,13 +156,7 @@ def _source(
         if cluster is None:
             return source_of(read_capture(replay), node_id=node_id, name=name)
         return Replay(first_in(cluster), node_id=node_id, name=name)
-    context = capture.context(root, topology_files=settings.topology_files)
-    probes = configured_probes(
-        networks=settings.network,
-        placement_files=settings.placement_files,
-        instance_metadata=settings.instance_metadata == "on",
-        names=[word for word in (name, node_id) if word],
-    )
+    context, probes = capture.context(root, settings), capture.probes_of(settings)
     return Runner(context, probes=probes, node_id=node_id, name=name)
 
 

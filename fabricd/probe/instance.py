@@ -14,15 +14,26 @@ from urllib.parse import urlsplit
 import msgspec
 
 from fabricd.model.placement import Position
+from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeDenied, ProbeFailed, ProbeNotRun, ProbeResult
 from fabricd.probe.files import FieldReader
 
+#: Where a replay keeps what the service said, in the folder of recorded answers.
+RECORDED = "instance.json"
 METADATA_URL = "http://169.254.169.254"
 _ASK_SECONDS = 2.0
 _ALL_SECONDS = 8.0
 _MAX_BYTES = 256 * 1024
 _MAX_WORD = 255
 _AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceAnswer:
+    """What the service says."""
+
+    position: Position
+    notes: tuple[str, ...] = ()
 
 
 class InstanceProbe:
@@ -47,6 +58,10 @@ class InstanceProbe:
             ProbeDenied: the service refuses.
             ProbeFailed: it does not answer, or otherwise than documented.
         """
+        told = ask(ctx, RECORDED, InstanceAnswer, lambda: self._ask(ctx), from_files=True)
+        return ProbeResult(facts={"positions": (told.position,)}, notes=told.notes)
+
+    def _ask(self, ctx: ProbeContext) -> InstanceAnswer:
         if not ctx.this_host:
             raise ProbeNotRun("a metadata service answers only the machine itself")
         provider = _provider(ctx)
@@ -54,7 +69,7 @@ class InstanceProbe:
             raise ProbeAbsent(f"the firmware names none of {', '.join(sorted(_ASK))}")
         service = _Service(self._url)
         position = _ASK[provider](service)
-        return ProbeResult(facts={"positions": (position,)}, notes=tuple(service.notes))
+        return InstanceAnswer(position=position, notes=tuple(service.notes))
 
 
 def _provider(ctx: ProbeContext) -> str | None:

