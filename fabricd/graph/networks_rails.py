@@ -29,18 +29,21 @@ class RailPort:
 
 
 def rail_ports(snapshot: Snapshot) -> tuple[RailPort, ...]:
-    """Return a node's ports for jobs' data, in order of PCI address: its fastest RDMA ports, else its fastest NICs.
+    """Return a node's ports for jobs' data, in order of PCI address: RDMA ports, else NICs.
 
-    Where every GPU has one of them beside it, those beside no GPU do not count: they are for storage.
+    Where every GPU has one of them beside it, only those beside GPUs count; elsewhere those that are at least half as
+    fast as the fastest. One that is down keeps its place, so that the others keep theirs.
     """
-    found = _rdma_ports(snapshot) or _nics(snapshot)
-    fastest = max((speed or 0 for speed, *_ in found), default=0)
-    chosen = [(address, name, interfaces) for speed, address, name, interfaces in found if (speed or 0) == fastest]
+    found = _one_a_card(_rdma_ports(snapshot)) or _one_a_card(_nics(snapshot))
     beside = beside_gpus(snapshot)
-    near = [one for one in chosen if any(one[0] in addresses for addresses in beside.values())]
-    if beside and all(any(one[0] in addresses for one in near) for addresses in beside.values()):
-        chosen = near
-    return tuple(RailPort(rail, name, interfaces) for rail, (_, name, interfaces) in enumerate(sorted(chosen)))
+    near = [port for port in found if any(port.address in addresses for addresses in beside.values())]
+    if beside and all(any(port.address in addresses for port in near) for addresses in beside.values()):
+        found = near
+    else:
+        fastest = max((port.speed or 0 for port in found if port.up), default=0)
+        found = [port for port in found if not port.up or (port.speed or 0) * 2 >= fastest]
+    found.sort(key=lambda port: (port.address, port.name))
+    return tuple(RailPort(rail, port.name, port.interfaces) for rail, port in enumerate(found))
 
 
 def beside_gpus(snapshot: Snapshot) -> dict[str, frozenset[str]]:
@@ -63,21 +66,37 @@ def beside_gpus(snapshot: Snapshot) -> dict[str, frozenset[str]]:
     }
 
 
-_Found = tuple[int | None, str, str, tuple[str, ...]]
+@dataclass(frozen=True, slots=True)
+class _Port:
+    name: str
+    address: str  #: of the card
+    up: bool
+    speed: int | None
+    interfaces: tuple[str, ...]
 
 
-def _rdma_ports(snapshot: Snapshot) -> list[_Found]:
+def _one_a_card(ports: Sequence[_Port]) -> list[_Port]:
+    """Return the ports that are up, and of a card that has none the first; nothing where all are down."""
+    up = {port.address for port in ports if port.up}
+    first = {port.address: port for port in reversed(ports)}
+    return [port for port in ports if port.up or (port.address not in up and first[port.address] is port)] if up else []
+
+
+def _rdma_ports(snapshot: Snapshot) -> list[_Port]:
     hcas = [hca for hca in snapshot.hcas if hca.kind in _KINDS]
-    physical = [hca for hca in hcas if not hca.virtual_function]
-    found = [
-        (port.rate_bytes_per_second, hca.pci_address, f"{hca.name}:{port.port}", interfaces_of(snapshot, hca, port))
-        for hca in hcas
-        for port in hca.ports
-        if port.state in _UP
-    ]
     # A host's virtual functions share its cards; a virtual machine has nothing else.
-    own = {f"{hca.name}:{port.port}" for hca in physical for port in hca.ports if port.state in _UP}
-    return [one for one in found if one[2] in own] if own else found
+    chosen = [hca for hca in hcas if not hca.virtual_function] or hcas
+    return [
+        _Port(
+            name=f"{hca.name}:{port.port}",
+            address=hca.pci_address or hca.name,
+            up=port.state in _UP,
+            speed=port.rate_bytes_per_second,
+            interfaces=interfaces_of(snapshot, hca, port),
+        )
+        for hca in chosen
+        for port in hca.ports
+    ]
 
 
 def interfaces_of(snapshot: Snapshot, hca: Hca, port: HcaPort) -> tuple[str, ...]:
@@ -87,11 +106,17 @@ def interfaces_of(snapshot: Snapshot, hca: Hca, port: HcaPort) -> tuple[str, ...
     return tuple(dict.fromkeys((*by_gid, *own)))
 
 
-def _nics(snapshot: Snapshot) -> list[_Found]:
+def _nics(snapshot: Snapshot) -> list[_Port]:
     return [
-        (nic.speed_bytes_per_second, nic.pci_address, nic.name, (nic.name,))
+        _Port(
+            name=nic.name,
+            address=nic.pci_address,
+            up=nic.admin_up and nic.carrier is not False and nic.oper_state in ("up", "unknown", ""),
+            speed=nic.speed_bytes_per_second,
+            interfaces=(nic.name,),
+        )
         for nic in snapshot.interfaces
-        if nic.pci_address and nic.admin_up and nic.carrier is not False and nic.oper_state in ("up", "unknown", "")
+        if nic.pci_address
     ]
 
 

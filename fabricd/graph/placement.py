@@ -41,7 +41,7 @@ def _positions(snapshot: Snapshot, imports: Iterable[Imported]) -> Iterator[Posi
 
 def _place(node_id: str, snapshot: Snapshot, seen: Seen, said: Sequence[Position]) -> Place:
     because = list(seen.because)
-    switches = next((rail.switches for rail in seen.rails if rail.switches), ())
+    switches = seen.switches
     evidence = Evidence.REPORTED if switches else Evidence.ASSUMED
     told = next((one for one in said if len(one.switches) > len(switches)), None)
     if told is not None:

@@ -4,12 +4,12 @@ A node's walk tells its leaf switches and what these are linked to. Leaves with 
 that is the second level here, for in a fat tree each leaf is linked to many.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabricd.graph.networks_rails import RailPort, rail_ports
 from fabricd.model.infiniband import IbSwitch
-from fabricd.model.observation import Evidence
 from fabricd.model.placement import RailPlace
 from fabricd.model.snapshot import Snapshot
 
@@ -19,6 +19,7 @@ class Seen:
     """Where a node's ports go in, and how that is known."""
 
     rails: tuple[RailPlace, ...]
+    switches: tuple[str, ...]  #: of the node: those of its first rail
     because: tuple[str, ...]
 
 
@@ -26,10 +27,12 @@ def seen_places(nodes: Mapping[str, Snapshot]) -> dict[str, Seen]:
     """Return what each node's ports have met, by node_id; ports that have met nothing have no switches."""
     names = _Names.of(nodes.values())
     groups = _Groups(nodes.values())
-    return {node_id: _seen(snapshot, names, groups) for node_id, snapshot in nodes.items()}
+    rails = {node_id: tuple(_rails(snapshot, names, groups)) for node_id, snapshot in nodes.items()}
+    first = _FirstRails(rails.values())
+    return {node_id: Seen(found, *first.of(found)) for node_id, found in rails.items()}
 
 
-def _seen(snapshot: Snapshot, names: "_Names", groups: "_Groups") -> Seen:
+def _rails(snapshot: Snapshot, names: "_Names", groups: "_Groups") -> Iterator[RailPlace]:
     leaf_of = {
         link.local_port: switch
         for fabric in snapshot.ib_fabrics
@@ -37,19 +40,49 @@ def _seen(snapshot: Snapshot, names: "_Names", groups: "_Groups") -> Seen:
         for link in switch.links
         if link.local_port
     }
-    rails, because = [], []
     for port in rail_ports(snapshot):
         switch = leaf_of.get(port.name)
         if switch is not None:
             above = groups.of(switch.guid)
             switches = (names.of_guid(switch.guid), *([names.of_guid(above)] if above else []))
-            because.append(f"{port.name} goes into {switches[0]}: a walk over the InfiniBand fabric")
+            yield RailPlace(
+                rail=port.rail, port=port.name, switches=switches, source="a walk over the InfiniBand fabric"
+            )
         else:
             told = names.heard(snapshot, port)
-            switches = (told,) if told else ()
-            because += [f"{port.name} goes into {told}: LLDP"] if told else []
-        rails.append(RailPlace(rail=port.rail, port=port.name, switches=switches, evidence=Evidence.REPORTED))
-    return Seen(tuple(rails), tuple(because[:1]) + ((f"and {len(because) - 1} more ports",) if because[1:] else ()))
+            yield RailPlace(
+                rail=port.rail, port=port.name, switches=(told,) if told else (), source="LLDP" if told else ""
+            )
+
+
+class _FirstRails:
+    """The switches of nodes' first rails; where a first port has met none, by where the next ones go."""
+
+    def __init__(self, rails: Iterable[Sequence[RailPlace]]) -> None:
+        self._of: dict[tuple[int, str], Counter[tuple[str, ...]]] = {}  # (rail, leaf) -> switches of rail 0
+        for found in rails:
+            if found and found[0].switches:
+                for rail in found[1:]:
+                    if rail.switches:
+                        self._of.setdefault((rail.rail, rail.switches[0]), Counter())[found[0].switches] += 1
+
+    def of(self, rails: Sequence[RailPlace]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the switches of a node's first rail, and how they are known."""
+        met = [rail for rail in rails if rail.switches]
+        if not met:
+            return (), ()
+        one = met[0]
+        because = [f"{one.port} goes into {one.switches[0]}: {one.source}"]
+        if met[1:]:
+            because.append(f"and {len(met) - 1} more ports")
+        others = self._of.get((one.rail, one.switches[0])) if one.rail else None
+        if not others:
+            return one.switches, tuple(because)
+        switches = min(others, key=lambda known: (-others[known], known))
+        because.append(
+            f"{rails[0].port} has met no switch; nodes on {one.switches[0]} go into {switches[0]} with theirs"
+        )
+        return switches, tuple(because)
 
 
 @dataclass(slots=True)

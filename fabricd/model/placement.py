@@ -27,8 +27,8 @@ class RailPlace:
 
     rail: int  #: counts the node's ports for jobs' data, in order of PCI address
     port: str  #: "mlx5_0:1" or "eth0"
-    switches: tuple[str, ...] = ()  #: nearest first; none: not known
-    evidence: Evidence = Evidence.REPORTED
+    switches: tuple[str, ...] = ()  #: nearest first; none: the port has met none
+    source: str = ""  #: how it has met them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

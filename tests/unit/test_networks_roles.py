@@ -79,12 +79,26 @@ def test_the_ports_that_count_for_rails_are_in_order_of_pci_address_and_without_
     shuffled = replace(machine, hcas=tuple(reversed(machine.hcas)))
     assert [(port.rail, port.name) for port in rail_ports(shuffled)] == [(at, f"mlx5_{at}:1") for at in range(8)]
     assert rail_ports(node()) == ()
-    slower = (hca("mlx5_0", ib_port(rate=25 * 10**9), pci_address="0000:01:00.0"), hca("mlx5_1", ib_port()))
+    slower = (hca("mlx5_0", ib_port(rate=10 * 10**9), pci_address="0000:01:00.0"), hca("mlx5_1", ib_port()))
     assert [port.name for port in rail_ports(node(hcas=slower))] == ["mlx5_1:1"]
-    down = (hca("mlx5_0", ib_port(state="down")), hca("mlx5_1", ib_port()))
-    assert [port.name for port in rail_ports(node(hcas=down))] == ["mlx5_1:1"]
     nics = (nic("eth1", pci_address="0000:02:00.0"), nic("eth0", pci_address="0000:01:00.0"), nic("veth0"))
     assert [port.name for port in rail_ports(node(interfaces=nics))] == ["eth0", "eth1"]
+
+
+def test_a_port_that_is_down_or_runs_at_half_its_rate_leaves_the_others_their_places():
+    def names(*ports):
+        adapters = tuple(hca(f"mlx5_{at}", port, pci_address=f"0000:0{at}:00.0") for at, port in enumerate(ports))
+        return [port.name for port in rail_ports(node(hcas=adapters))]
+
+    assert names(ib_port(state="down", rate=10**9), ib_port()) == ["mlx5_0:1", "mlx5_1:1"]
+    assert names(ib_port(rate=25 * 10**9), ib_port()) == ["mlx5_0:1", "mlx5_1:1"]
+    assert names(ib_port(state="down")) == []
+    second = replace(hca("mlx5_0", ib_port(state="down"), pci_address="0000:00:00.0"))
+    both = replace(second, ports=(*second.ports, replace(ib_port(), port=2)))
+    assert [port.name for port in rail_ports(node(hcas=(both,)))] == ["mlx5_0:2"]
+    machine = hgx("a")
+    broken = replace(machine.hcas[0], ports=(ib_port(state="down", rate=10**9),))
+    assert len(rail_ports(replace(machine, hcas=(broken, *machine.hcas[1:])))) == 8
 
 
 def test_a_hosts_virtual_functions_are_no_rails_but_a_virtual_machine_has_nothing_else():

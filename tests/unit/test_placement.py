@@ -38,6 +38,19 @@ def test_lldp_tells_the_leaf_of_each_rail():
     assert found["a"].because == ("ens0 goes into leaf1: LLDP", "and 1 more ports")
 
 
+def test_a_node_whose_first_port_has_no_link_stands_where_its_neighbours_of_the_next_rail_do():
+    whole = heard("a", "leaf1", "leaf2")
+    down = heard("b", "leaf1", "leaf2")
+    down = replace(
+        down, interfaces=(replace(down.interfaces[0], oper_state="down"), *down.interfaces[1:]), lldp=down.lldp[1:]
+    )
+    found = places(whole, down, heard("c", "leaf3", "leaf4"))
+    assert [place.leaf for place in found.values()] == ["leaf1", "leaf1", "leaf3"]
+    assert found["b"].rails[0].switches == ()
+    assert found["b"].because[-1] == "ens0 has met no switch; nodes on leaf2 go into leaf1 with theirs"
+    assert places(down)["b"].leaf == "leaf2"
+
+
 def test_switches_that_call_themselves_alike_are_told_apart_by_their_ids():
     found = places(heard("a", "cumulus", chassis="02:01"), heard("b", "cumulus", chassis="02:02"))
     assert [place.leaf for place in found.values()] == ["cumulus (02:01)", "cumulus (02:02)"]
