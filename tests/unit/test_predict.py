@@ -117,12 +117,14 @@ def test_what_comes_with_the_package():
     assert all(0 < one.low <= 1 <= one.high for bands in known.spread.values() for one in bands)
 
 
-def machine(*, busid="0000:07:00.0", name="mlx5_0", latency="0", gdr="1", nets=""):
+def machine(
+    *, busid="0000:07:00.0", name="mlx5_0", latency="0", gdr="1", nets="", gpu='<gpu dev="0" sm="90" rank="0"/>'
+):
     nets = nets or f'<net name="{name}" dev="0" latency="{latency}" speed="100000" gdr="{gdr}"/>'
     return read(
         f"""<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
         <pci busid="{busid}" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
-        <gpu dev="0" sm="90" rank="0"/></pci>
+        {gpu}</pci>
         <pci busid="0000:08:00.0" class="0x020000" link_speed="16.0 GT/s PCIe" link_width="16"><nic>{nets}</nic></pci>
         <pci busid="0000:08:00.1" class="0x020000" link_speed="16.0 GT/s PCIe" link_width="16">
         <nic><net name="other" dev="7" latency="{latency}" speed="100000" gdr="{gdr}"/></nic></pci>
@@ -162,6 +164,16 @@ def test_transport(name, latency, gdr, transport):
 )
 def test_virtual_by_the_place_of_gpus(busid, virtual):
     assert conditions_of(machine(busid=busid)).virtual is virtual
+
+
+def test_nothing_is_known_of_the_error_on_amds_gpus():
+    topology = machine()
+    text = '<gpu dev="0" sm="304" rank="0"><xgmi target="0000:09:00.0" count="1" tclass="0x120000"/></gpu>'
+    assert not conditions_of(topology).amd
+    assert conditions_of(machine(gpu=text)).amd
+    found = predict(planned(1), Conditions(amd=True), Collective.ALL_REDUCE, 1 << 30)
+    assert (found.busbw_low_bytes_per_second, found.busbw_high_bytes_per_second) == (None, None)
+    assert found.basis.endswith("none of them AMD's")
 
 
 def test_ports_of_a_card_are_one():

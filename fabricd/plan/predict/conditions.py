@@ -1,10 +1,10 @@
 """What a prediction needs to know of a machine beyond NCCL's graph of it: what carries the bytes between nodes."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fabricd.graph.nccl_xml_types import NcclNet, NcclTopology
+from fabricd.graph.nccl_xml_types import NcclNet, NcclPci, NcclTopology
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
 
@@ -19,6 +19,7 @@ _NAMES = (
 )
 #: Networks that exist on virtual machines alone, or nearly so.
 _VIRTUAL_TRANSPORTS = frozenset({Transport.EFA, Transport.GPUDIRECT_TCP})
+_AMD = 0x1002
 _ADDRESS = re.compile(r"[0-9a-f]+:(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})", re.IGNORECASE)
 
 
@@ -30,11 +31,13 @@ class Conditions:
         transport: between nodes; UNKNOWN for a machine without network.
         virtual: the ranks run in a virtual machine.
         direct: adapters read and write GPU memory themselves.
+        amd: the GPUs are AMD's, whose RCCL nothing was fitted to.
     """
 
     transport: Transport = Transport.UNKNOWN
     virtual: bool = False
     direct: bool = True
+    amd: bool = False
 
 
 def conditions_of(topology: NcclTopology, *, snapshot: Snapshot | None = None) -> Conditions:
@@ -53,7 +56,12 @@ def conditions_of(topology: NcclTopology, *, snapshot: Snapshot | None = None) -
         virtual = snapshot.node.virtualization != "none"
     else:
         virtual = transport in _VIRTUAL_TRANSPORTS or _on_emulated_bus(topology)
-    return Conditions(transport=transport, virtual=virtual, direct=any(net.gdr for net in nets))
+    amd = any(device.vendor == _AMD or gpu.xgmi for device in _devices(topology) for gpu in device.gpus)
+    return Conditions(transport=transport, virtual=virtual, direct=any(net.gdr for net in nets), amd=amd)
+
+
+def _devices(topology: NcclTopology) -> Iterator[NcclPci]:
+    return (device for cpu in topology.cpus for device in cpu.devices())
 
 
 def _transport(nets: Iterable[NcclNet]) -> Transport:
@@ -76,6 +84,6 @@ def _on_emulated_bus(topology: NcclTopology) -> bool:
     Bus 0 belongs to the root complex, and a PCI Express link has one device, number 0 (PCI Express Base
     Specification, 7.3.1). Hypervisors put the devices that they pass through elsewhere too.
     """
-    gpus = [device.busid for cpu in topology.cpus for device in cpu.devices() if device.gpus]
+    gpus = [device.busid for device in _devices(topology) if device.gpus]
     places = [match for match in map(_ADDRESS.match, gpus) if match is not None]
     return any(place["bus"] == "00" or place["device"] != "00" for place in places)

@@ -5,7 +5,7 @@ plus what starting and skew between ranks cost, which grows with size, but less 
 last part and the network's real latency are what NCCL's own model lacks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabricd.errors import InputError
 from fabricd.model.collective import Prediction
@@ -186,13 +186,16 @@ def predict(
     known = parameters()
     busbw = bus_factor(collective, plan.job.ranks) * size / (microseconds * 1e-6)
     algorithm, protocol = curve.way(size)
-    spread = known.spread_of(CALIBRATED if found else group_of(plan.job, conditions), size)
-    return Prediction(
+    prediction = Prediction(
         time_seconds=microseconds * 1e-6,
         busbw_bytes_per_second=busbw,
-        busbw_low_bytes_per_second=busbw / spread.high,
-        busbw_high_bytes_per_second=busbw / spread.low,
         algorithm=algorithm,
         protocol=protocol,
         basis=found.basis if found else known.basis,
+    )
+    if conditions.amd:
+        return replace(prediction, basis=f"{prediction.basis}, none of them AMD's")
+    spread = known.spread_of(CALIBRATED if found else group_of(plan.job, conditions), size)
+    return replace(
+        prediction, busbw_low_bytes_per_second=busbw / spread.high, busbw_high_bytes_per_second=busbw / spread.low
     )
