@@ -1,6 +1,5 @@
 """``fabricctl env``: what the ranks of a job should have in their environment, and why."""
 
-import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -8,14 +7,13 @@ from typing import Annotated
 import typer
 
 from fabric_client.cli.env_format import nccl_conf_text, shell_text
+from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
 from fabric_client.cli.show import clean, print_json
 from fabric_client.cli.source import FromOption, Source, load
 from fabric_client.cli.topology_option import TopologyOption, with_topology
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.localview import collect
 from fabricd.model.snapshot import Snapshot
-from fabricd.placement.hostlist import expand
-from fabricd.plan.order.from_map import node_names
 from fabricd.plan.settings import ENGINES, SiteChoices, as_seen, of_node, settings_for
 
 
@@ -28,12 +26,6 @@ class EnvFormat(StrEnum):
 
 
 FormatOption = Annotated[EnvFormat, typer.Option("--format", "-f", help='shell is for eval "$(fabricctl env)".')]
-NodesOption = Annotated[
-    str,
-    typer.Option(
-        "--nodes", help="The job's nodes, as a hostlist; by default SLURM_JOB_NODELIST, else all that are known."
-    ),
-]
 NodeOption = Annotated[str, typer.Option("--node", help="Whose ranks it is for; by default this host's.")]
 RankOption = Annotated[int | None, typer.Option("--rank", min=0, help="Whom it is for, counted over the nodes' GPUs.")]
 EngineOption = Annotated[str, typer.Option("--engine", help=f"Of {', '.join(ENGINES)}; several by commas.")]
@@ -60,7 +52,7 @@ def env(
     *,
     origin: FromOption = None,
     output: FormatOption = EnvFormat.SHELL,
-    nodes: NodesOption = "",
+    nodes: JobNodesOption = "",
     node: NodeOption = "",
     rank: RankOption = None,
     engine: EngineOption = _ALL_ENGINES,
@@ -78,7 +70,7 @@ def env(
     source = with_topology(load(origin), topology)
     if source.topology is not None:
         raise InputError("a topology file tells of no networks", hint="--from takes a daemon, a snapshot or a cluster")
-    job = _job_nodes(source, nodes)
+    job = job_nodes(source, nodes)
     own = _whose(job, node, rank)
     site = SiteChoices(
         traffic_class=traffic_class,
@@ -95,26 +87,6 @@ def env(
         typer.echo(_heading(job, own) + nccl_conf_text(chosen), nl=False)
     else:
         typer.echo(_heading(job, own) + shell_text(chosen), nl=False)
-
-
-def _job_nodes(source: Source, wanted: str) -> dict[str, Snapshot]:
-    """Return the job's nodes by name, in their order."""
-    names = source.names()
-    nodelist = wanted or (os.environ.get("SLURM_JOB_NODELIST", "") if source.connection is not None else "")
-    if not nodelist:
-        known = {node_id: source.nodes[node_id] for node_id in names}
-        return {name: known[node_id] for node_id, name in node_names(known).items()}
-    by_name = {name: node_id for node_id, name in names.items()}
-    by_name |= {
-        name.partition(".")[0]: node_id for node_id, name in names.items() if name.partition(".")[0] not in by_name
-    }
-    found = {}
-    for name in expand(nodelist):
-        node_id = by_name.get(name) or by_name.get(name.partition(".")[0]) or (name if name in names else "")
-        if not node_id:
-            raise UnknownNameError("node", name, sorted(names.values()))
-        found[name] = source.nodes[node_id]
-    return found
 
 
 def _whose(job: Mapping[str, Snapshot], node: str, rank: int | None) -> str:
