@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from bench.predict_corpus import Case, cases
-from bench.predict_fit import LEAST_BYTES, PRIORS, fit
+from bench.prediction.corpus import Case, cases
+from bench.prediction.fit import LEAST_BYTES, PRIORS, fit
 from fabricd.model.codec import to_builtins
 from fabricd.plan.predict.calibrate import scale_of
 from fabricd.plan.predict.conditions import Conditions
@@ -186,7 +186,8 @@ def main() -> None:
     parser.add_argument("--cases", action="store_true")
     options = parser.parse_args()
     if options.corpus is None:
-        parser.error("--corpus FOLDER, or FABRICD_CORPUS, names the folder that holds measurements/")
+        print("nothing to predict: --corpus FOLDER, or FABRICD_CORPUS, names the folder that holds measurements/")
+        return
     found = cases(options.corpus)
     left_out = by_machine(found)
     print(f"{'':<44}{'from 64 MiB':^34}{'1 to 64 MiB':^34}")

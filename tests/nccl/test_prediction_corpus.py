@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.predict import LARGE, Outcome, by_machine, calibrated, errors, fitted, judge, nccl, percentile
-from bench.predict_corpus import Case, cases, machine_of
-from bench.predict_fit import LEAST_BYTES, fit
+from bench.prediction.corpus import Case, cases, machine_of
+from bench.prediction.fit import LEAST_BYTES, fit
 from fabricd.plan.predict.parameters import Figures, parameters
 
 pytestmark = pytest.mark.corpus

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.predict_corpus import Case
+from bench.prediction.corpus import Case
 from fabricd.plan.predict.conditions import Conditions
 from fabricd.plan.predict.model import curve_of, time_of
 from fabricd.plan.predict.parameters import Figures
