@@ -139,6 +139,8 @@ def _cautions(crossing: Crossing) -> Iterator[str]:
     if crossing.over_spine and crossing.leaves is not None:
         leaves = f"from {crossing.leaves[0]} to {crossing.leaves[1]}"
         yield f"it goes {leaves}, over links between switches that others share"
+    if crossing.rails is not None:
+        yield f"it goes from rail {crossing.rails[0]} to rail {crossing.rails[1]}"
     if near.facts.mtu_bytes and far.facts.mtu_bytes and near.facts.mtu_bytes != far.facts.mtu_bytes:
         mtus = f"{near.facts.mtu_bytes} at {near.name}, {far.facts.mtu_bytes} at {far.name}"
         yield f"the MTU differs ({mtus}): only the smaller one arrives, the larger is lost where the ends do not agree"

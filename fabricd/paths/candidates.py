@@ -41,18 +41,19 @@ def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
 def best_of_each(paths: Sequence[Path], count: int) -> list[Path]:
     """Return up to ``count`` of some ranked paths between nodes, in their order, ranked anew.
 
-    The best of each transport has precedence, then its best by the ports nearest to the ends, with and without a relay,
+    The best of each transport has precedence, then its best by the ports nearest to the ends and its best by relay,
     then the best of each network, and those with and without GPUDirect: so it can be seen what each is worth.
     """
     chosen: list[Path] = []
     kinds: Sequence[Callable[[Path], object]] = (
         lambda path: path.transport,
-        lambda path: (path.transport, all(end.nearest for end in path.ends), any(end.relay for end in path.ends)),
+        lambda path: path.transport if all(end.nearest and not end.relay for end in path.ends) else None,
+        lambda path: path.transport if any(end.relay for end in path.ends) else None,
         lambda path: path.network,
         lambda path: (path.transport, path.gdr),
     )
     for kind in kinds:
-        seen = set(map(kind, chosen))
+        seen = {None, *map(kind, chosen)}
         for path in paths:
             if kind(path) not in seen:
                 seen.add(kind(path))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fabricd.graph import nominal
 from fabricd.graph.graph import LinkKind, VertexKind
 from fabricd.graph.networks import measurement_between
+from fabricd.graph.networks_rails import rail_ports
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
@@ -31,6 +32,7 @@ class Side:
     port: NetworkPort
     facts: PortFacts
     nearest: bool  #: no other port of its node on the network is nearer to the end
+    rail: int | None  #: place of the port among its node's, where these go into different switches
     way: Way
     #: What two sides must share for one of them to stand for both, but for the switch that they are plugged into.
     likeness: tuple[object, ...]
@@ -61,6 +63,12 @@ class Crossing:
         """The two ports are known to be plugged into different switches."""
         return self.leaves is not None and self.leaves[0] != self.leaves[1]
 
+    @property
+    def rails(self) -> tuple[int, int] | None:
+        """The rails of both ports where they differ."""
+        near, far = self.near.rail, self.far.rail
+        return (near, far) if near is not None and far is not None and near != far else None
+
 
 def crossings(
     networks: Sequence[Network], start: End, goal: End, measurements: Sequence[Measurement], *, all_ports: bool = False
@@ -83,7 +91,8 @@ def crossings(
         seen = set()
         for near, far in [(near, far) for near in nears for far in fars][:MAX_PAIRS]:
             crossing = Crossing(network, near, far, measurement_between(measurements, network, near.port, far.port))
-            alike = (near.likeness, far.likeness, crossing.over_spine, crossing.measured)
+            lies = (crossing.over_spine, crossing.rails is not None)
+            alike = (near.likeness, far.likeness, *lies, crossing.measured)
             if all_ports or alike not in seen:
                 seen.add(alike)
                 yield crossing
@@ -95,12 +104,16 @@ def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]
     graph, vertex = end.ways.graph, end.vertex
     far = {port.interface: end.ways.distance(vertex, graph[port.interface]) for port in usable}
     least = min(far.values(), default=None)
+    facts_of = {port.interface: port_facts(end.snapshot, port) for port in usable}
+    several = len({facts.leaf for facts in facts_of.values()} - {""}) > 1
+    rails = {one.name: one.rail for one in rail_ports(end.snapshot)} if several else {}
     sides: dict[object, Side] = {}
     for port in sorted(usable, key=lambda port: far[port.interface]):
-        facts = port_facts(end.snapshot, port)
+        facts = facts_of[port.interface]
         figures = (port.speed_bytes_per_second, port.virtual, facts.mtu_bytes, bool(facts.cautions))
         for way in end.ways.between(vertex, graph[port.interface], away=away):
-            side = Side(end, port, facts, far[port.interface] == least, way, (figures, way.likeness))
+            nearest, rail = far[port.interface] == least, rails.get(port.interface)
+            side = Side(end, port, facts, nearest, rail, way, (figures, way.likeness))
             sides.setdefault((side.likeness, facts.leaf, port.interface if every else ""), side)
     return list(sides.values())
 

@@ -1,9 +1,10 @@
 """What a port's own tables say of how a network is used by it: address, GID, MTU, and the switch it is plugged into."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
+from fabricd.graph.networks_rails import interfaces_of
 from fabricd.graph.snapshot import carriers_of
 from fabricd.model.device import Hca, HcaPort, NetInterface
 from fabricd.model.network import NetworkPort
@@ -50,7 +51,7 @@ def port_facts(snapshot: Snapshot, port: NetworkPort) -> PortFacts:
     interface = by_name.get(port.interface)
     if interface is None:
         return PortFacts(address=port.address)
-    leaf, leaf_port = _by_lldp(snapshot, interface, by_name)
+    leaf, leaf_port = _by_lldp(snapshot, [interface], by_name)
     return PortFacts(address=port.address, mtu_bytes=interface.mtu, leaf=leaf, leaf_port=leaf_port)
 
 
@@ -62,9 +63,8 @@ def _of_hca(
         leaf, leaf_port = _by_walk(snapshot, port.interface)
         index, kind = (first.index, first.type) if first else (None, "")
         return PortFacts(gid_index=index, gid_type=kind, mtu_bytes=one.active_mtu, leaf=leaf, leaf_port=leaf_port)
-    leaf, leaf_port = next(
-        filter(any, (_by_lldp(snapshot, one, by_name) for one in _netdevs(hca, one, by_name))), ("", "")
-    )
+    on_it = [by_name[name] for name in interfaces_of(snapshot, hca, one) if name in by_name]
+    leaf, leaf_port = _by_lldp(snapshot, on_it, by_name)
     index, kind = _gid_of(one, port.address)
     roce = hca.kind in ("roce", "soft-roce")
     lacks = f"the GID table of {port.interface} has no RoCE v2 entry for {port.address}"
@@ -91,14 +91,12 @@ def _gid_of(port: HcaPort, address: str) -> tuple[int | None, str]:
     return (best.index, best.type) if best else (None, "")
 
 
-def _netdevs(hca: Hca, port: HcaPort, by_name: dict[str, NetInterface]) -> Iterator[NetInterface]:
-    names = {gid.interface for gid in port.gids}
-    yield from (one for one in by_name.values() if one.rdma_device == hca.name or one.name in names)
-
-
-def _by_lldp(snapshot: Snapshot, interface: NetInterface, by_name: dict[str, NetInterface]) -> tuple[str, str]:
-    """Return the switch that one of an interface's cards is plugged into, and that switch's port."""
-    cards = {interface.name, *(carrier.name for carrier, _ in carriers_of(interface, by_name))}
+def _by_lldp(
+    snapshot: Snapshot, interfaces: Sequence[NetInterface], by_name: dict[str, NetInterface]
+) -> tuple[str, str]:
+    """Return the switch that a card below some interfaces is plugged into, and that switch's port."""
+    cards = {carrier.name for interface in interfaces for carrier, _ in carriers_of(interface, by_name)}
+    cards |= {interface.name for interface in interfaces}
     for neighbor in snapshot.lldp:
         if neighbor.interface in cards:
             return neighbor.system_name or neighbor.chassis_id, neighbor.port_id or neighbor.port_description

@@ -195,7 +195,10 @@ def test_small_messages_go_straight_and_large_ones_stay_on_their_leaf() -> None:
     pair = (on_leaves(a, leaves, 1), on_leaves(b, leaves, 2))
     small = ask(pair, "a/gpu3", "b/gpu5", Comparison(bytes=4096)).paths[0]
     assert (small.ends[0].port, small.ends[0].relay) == ("a/mlx5_3:1", "")
-    assert small.cautions == ("it goes from leaf-3 to leaf-5, over links between switches that others share",)
+    assert small.cautions == (
+        "it goes from leaf-3 to leaf-5, over links between switches that others share",
+        "it goes from rail 3 to rail 5",
+    )
 
 
 def test_flows_divide_the_bottleneck() -> None:

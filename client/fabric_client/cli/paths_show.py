@@ -1,6 +1,6 @@
 """Paths for people: a table, or each with its hops and reasons."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
@@ -41,11 +41,20 @@ def _one_way(paths: Sequence[Path]) -> list[Path]:
 
 
 def _row(path: Path, *, timed: bool = False) -> tuple[object, ...]:
-    through = " ".join(hop.dst.removeprefix("network:") for hop in path.hops[:-1])
+    through = " ".join(_through(path))
     bandwidth = format_bandwidth(path.bandwidth_bytes_per_second) + (" virtual" if path.virtual else "")
     latency = format_latency(path.latency_seconds)
     time = [format_time(path.estimate.time_seconds if path.estimate else None)] if timed else []
     return (path.src, path.dst, path.type, path.transport, bandwidth, latency, *time, path.evidence, through)
+
+
+def _through(path: Path) -> Iterator[str]:
+    """Yield what a path leads through; between nodes only what was to be chosen: relay, ports and network."""
+    if not path.ends:
+        yield from (hop.dst for hop in path.hops[:-1])
+        return
+    near, far = path.ends
+    yield from filter(None, [near.relay, near.port, path.network, far.port, far.relay])
 
 
 def show_explained(answer: PathAnswer) -> None:
