@@ -107,14 +107,17 @@ def test_a_captured_cluster_answers_as_the_daemon_did(serving, tmp_path, raw):
 
 def test_captures_with_one_key_fit_together(serving, tmp_path):
     key = tmp_path / "key"
+    key.touch(0o600)
     key.write_text("0123456789abcdef0123456789abcdef\n")
     files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for file in files:
         assert fabricctl("capture-cluster", file, "--from", serving.url, "--key", key)[0] == 0
     assert read(files[0]).nodes == read(files[1]).nodes
-    key.write_text("short")
+    key.chmod(0o644)
     status, _, fault = fabricctl("capture-cluster", tmp_path / "c.jsonl", "--from", serving.url, "--key", key)
-    assert (status, "less than 16 bytes" in fault) == (2, True)
+    assert (status, "--key" in fault) == (1, True)
+    assert fabricctl("capture-cluster", tmp_path / "c.jsonl", "--key", key, "--raw")[0] == 2
+    assert not (tmp_path / "c.jsonl").exists()
 
 
 def test_hostile_files_are_refused_in_a_sentence(simulated, tmp_path):

@@ -12,13 +12,11 @@ from fabric_client.cli.cluster_file import write_cluster
 from fabric_client.cli.source import fetch_node, open_daemon
 from fabric_client.connection import Connection
 from fabricd.errors import InputError, UnknownNameError
+from fabricd.locations import read_secret_file
 from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.cluster_file import Head
 from fabricd.model.codec import content_hash
 from fabricd.redact import redact
-from fabricd.smallfile import read_bytes
-
-_LONGEST_KEY = 4096
 
 FileArgument = Annotated[
     Path, typer.Argument(help="Takes the cluster; must not exist; compressed when it ends in .gz.")
@@ -45,7 +43,10 @@ def capture_cluster(
 
     It can be looked at elsewhere: by --from of every command, and by fabricd serve --replay.
     """
-    secret = None if raw else _secret(key)
+    if raw and key is not None:
+        raise InputError("--raw and --key exclude each other")
+    drawn = secrets.token_bytes(32) if key is None else read_secret_file(key, "--key").encode()
+    secret = None if raw else drawn
     connection = open_daemon(origin)
     cluster = connection.get("/v1/cluster", ClusterStatus, params={"summary": "1"})
     about = replace(cluster, nodes=())
@@ -60,23 +61,6 @@ def capture_cluster(
     write_cluster(file, head, _nodes(connection, cluster.nodes, secret))
     kept = "as they are" if raw else "replaced; look through it before you pass it on"
     typer.echo(f"{file}: {len(cluster.nodes)} nodes; names, addresses and ids are {kept}")
-
-
-def _secret(key: Path | None) -> bytes:
-    """Return what replacements are drawn from.
-
-    Raises:
-        InputError: the file cannot be read, or holds too little.
-    """
-    if key is None:
-        return secrets.token_bytes(32)
-    try:
-        secret = read_bytes(key, _LONGEST_KEY)
-    except OSError as error:
-        raise InputError(f"cannot read {key}: {error.strerror}") from error
-    if len(secret.strip()) < 16:
-        raise InputError(f"{key} holds less than 16 bytes", hint="head -c 32 /dev/urandom | base64 makes a good one")
-    return secret
 
 
 def _nodes(connection: Connection, known: Sequence[NodeStatus], secret: bytes | None) -> Iterator[NodeStatus]:
