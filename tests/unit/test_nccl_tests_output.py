@@ -78,6 +78,14 @@ def test_several_runs_in_a_file():
     assert [run.collective for run in parse_results(text, source="x")] == ["all_gather", "reduce_scatter"]
 
 
+def test_an_attempt_that_failed_before():
+    failed = HEADER.replace("node-b", "node-z").split("#\n#  ")[0]
+    run = the_run(
+        "# Collective test starting: all_gather_perf\n" + failed + "Test NCCL failure: timeout\n" + HEADER + REDUCED
+    )
+    assert (run.collective, set(run.hosts.values()), run.rows) == ("all_gather", {"node-a", "node-b"}, [ROW])
+
+
 def test_jobs_that_did_not_join():
     with pytest.raises(ParseError, match=r"rank 0 is listed twice.*MPI=1"):
         parse_results(HEADER.replace("Rank  1", "Rank  0") + REDUCED, source="x")

@@ -193,7 +193,7 @@ def predict(
         protocol=protocol,
         basis=found.basis if found else known.basis,
     )
-    if conditions.amd:
+    if conditions.amd and found is None:
         return replace(prediction, basis=f"{prediction.basis}, none of them AMD's")
     spread = known.spread_of(CALIBRATED if found else group_of(plan.job, conditions), size)
     return replace(

@@ -24,6 +24,8 @@ _NUMBER = re.compile(r"\d{1,18}(?:\.\d{0,18})?(?:e[+-]?\d{1,2})?", re.IGNORECASE
 _RANK = re.compile(
     r"#\s{1,8}Rank\s{1,8}(\d{1,7}) (?:Group\s{1,8}\d{1,7} )?\s{0,8}Pid\s{1,12}\d{1,10} on\s{1,32}(\S{1,256}) dev"
 )
+_STARTS = "# nThread "  #: begins what every version prints
+_MAX_LINE = 4096
 #: Times beyond 10 s have two digits, and bandwidths below 1 GB/s have two decimals.
 _RELATIVE, _ABSOLUTE = 0.06, 0.0065
 
@@ -85,21 +87,22 @@ def parse_results(text: str, *, source: str) -> list[Run]:
 def _from_text(text: str, source: str) -> Iterator[Run]:
     run, count = Run(source), 0
     for number, line in enumerate(text.splitlines(), 1):
-        if "_perf" in line and (match := _PROGRAM.search(line[:4096])):
-            if run.rows:
-                yield run
-                run = Run(source)
-            run.collective = match[1]
-        elif "#" in line and "Rank" in line and (match := _RANK.search(line[:1024])):
-            if run.rows:
-                yield run
-                run = Run(source)
-            _add_rank(run, int(match[1]), match[2])
-        elif (place := _place_of_type(line)) is not None:
+        name = _PROGRAM.search(line[:_MAX_LINE]) if "_perf" in line else None
+        rank = _RANK.search(line[:_MAX_LINE]) if "Rank" in line else None
+        if run.rows and (name or rank or _STARTS in line):
+            yield run
+            run = Run(source)
+        if name:
+            run.collective = name[1]
+        elif rank:
+            _add_rank(run, int(rank[1]), rank[2])
+        elif _STARTS in line:
+            run.hosts.clear()  # of an attempt that had no results
+        elif _may_be_row(words := line[:_MAX_LINE].split()[:16]):
             count += 1
             if count > _MAX_ROWS:
                 raise ParseError(f"{source} has more than {_MAX_ROWS} results", hint="is it one sweep over sizes?")
-            _add_row(run, line.split(), place, f"line {number}")
+            _add_row(run, words, f"line {number}")
     yield run
 
 
@@ -112,22 +115,21 @@ def _add_rank(run: Run, rank: int, host: str) -> None:
     run.hosts[rank] = host
 
 
-def _place_of_type(line: str) -> int | None:
-    """Return which word is the data type, if the line can be a result."""
-    words = line[:2048].split()[:16]
-    return next((place for place, word in enumerate(words) if word in _TYPES and place >= 2), None)
+def _may_be_row(words: list[str]) -> bool:
+    return any(word in _TYPES for word in words[2:])
 
 
-def _add_row(run: Run, words: list[str], place: int, where: str) -> None:
+def _add_row(run: Run, words: list[str], where: str) -> None:
     """Add a result: size, count, type, [operator], [root], then time, algbw, busbw and #wrong out of place."""
+    place = next(place for place, word in enumerate(words) if place >= 2 and word in _TYPES)
     size = _SIZE.search(words[place - 2])
     if size is None or not words[place - 1].isdecimal():
         return
     figures = words[place + 1 :]
-    if figures and not _is_number(figures[0]):
-        figures = figures[1:]  # the operator, or a root of -1
+    if figures and figures[0].isalpha():
+        figures = figures[1:]  # the operator
     if figures and figures[0].startswith("-"):
-        figures = figures[1:]
+        figures = figures[1:]  # no root
     # A root of 0 or more looks like a time; only one reading agrees with size and algbw.
     for offset in (0, 1):
         part = figures[offset : offset + 4]
