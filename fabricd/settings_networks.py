@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fabricd.errors import InputError
-from fabricd.model.network import ROLES, NetworkRule
+from fabricd.model.network import MAX_RULES, ROLES, NetworkRule
 from fabricd.settings import Kind, choice, integer, nearest
 
-_MAX_RULES = 256
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _PATTERN = re.compile(r"[A-Za-z0-9._:@*?\[\]!-]{1,64}")
 _PREFIX = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){3}")
@@ -24,8 +23,8 @@ def network_rules() -> Kind:
     def check(value: Any) -> tuple[NetworkRule, ...]:
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise InputError("expected tables [[network]] with name or role, and what of a port must match")
-        if len(value) > _MAX_RULES:
-            raise InputError(f"{len(value)} tables, expected at most {_MAX_RULES}")
+        if len(value) > MAX_RULES:
+            raise InputError(f"{len(value)} tables, expected at most {MAX_RULES}")
         return tuple(_rule(number, one) for number, one in enumerate(value, start=1))
 
     return Kind(check, json.loads)

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_network
 
 from fabricd.model.device import HcaPort
-from fabricd.model.network import Network, NetworkPort, NetworkRule
+from fabricd.model.network import MAX_RULES, Network, NetworkPort, NetworkRule
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
 
@@ -84,7 +84,8 @@ def _told(roles: Sequence[str]) -> str:
 
 
 def _rule(network: Network, port: NetworkPort, snapshot: Snapshot) -> NetworkRule | None:
-    return next((rule for rule in snapshot.site_networks if _matches(rule, network, port, snapshot)), None)
+    rules = snapshot.site_networks[:MAX_RULES]
+    return next((rule for rule in rules if _matches(rule, network, port, snapshot)), None)
 
 
 def _matches(rule: NetworkRule, network: Network, port: NetworkPort, snapshot: Snapshot) -> bool:

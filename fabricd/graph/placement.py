@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fabricd.graph.networks_nvlink import domain_of, out_of_domain
 from fabricd.graph.placement_seen import Seen, seen_places
+from fabricd.model.network import Network
 from fabricd.model.observation import Evidence
 from fabricd.model.placement import Place, Position
 from fabricd.model.snapshot import Snapshot
@@ -28,6 +29,18 @@ def placement(nodes: Mapping[str, Snapshot], imports: Sequence[Imported] = ()) -
     said = {node_id: tuple(_positions(snapshot, imports)) for node_id, snapshot in nodes.items()}
     places = {node_id: _place(node_id, nodes[node_id], seen[node_id], said[node_id]) for node_id in nodes}
     return _with_contradictions(places, seen, said)
+
+
+def leaf_rails(network: Network, places: Mapping[str, Place]) -> int:
+    """Return how many rails one network has, where each leaf switch carries ports of one rail only; else 0."""
+    rails: dict[str, set[int]] = {}
+    for port in network.ports:
+        place = places.get(port.node)
+        met = next((rail for rail in place.rails if rail.port == port.interface), None) if place else None
+        if met is not None and met.switches:
+            rails.setdefault(met.switches[0], set()).add(met.rail)
+    several = len({rail for found in rails.values() for rail in found})
+    return several if several > 1 and all(len(found) == 1 for found in rails.values()) else 0
 
 
 def _positions(snapshot: Snapshot, imports: Iterable[Imported]) -> Iterator[Position]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
 
+#: Rules of one node that count.
+MAX_RULES = 256
 #: What networks are for, the best for jobs' data first. "data": no fact speaks against it.
 ROLES = ("compute", "data", "storage", "management", "container", "vpn")
 

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
-from fabricd.graph.placement import placement
+from fabricd.graph.networks import find_networks
+from fabricd.graph.placement import leaf_rails, placement
 from fabricd.model.device import LldpNeighbor
 from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
 from fabricd.model.observation import Evidence
+from fabricd.model.path import Transport
 from fabricd.model.placement import Place, Position
 from fabricd.placement.imported import Imported
 from tests.support.nodes import hca, ib_port, mapping, nic, node, nvl_tray
@@ -101,6 +103,30 @@ def test_leaves_with_a_switch_above_in_common_are_one_group():
 def test_a_group_is_called_by_a_switch_that_carries_no_node_where_there_is_one():
     found = places(walked("a", "0x1", "0x5", "0x9"), walked("storage", "0x5", "0x1"))
     assert [place.spine for place in found.values()] == ["switch 0x9", "switch 0x9"]
+
+
+def test_one_fabric_has_rails_where_each_leaf_carries_ports_of_one_place():
+    def rails(*snapshots):
+        nodes = mapping(*snapshots)
+        (network,) = [one for one in find_networks(nodes).networks if one.transport is Transport.INFINIBAND]
+        return leaf_rails(network, placement(nodes))
+
+    def railed(name, lid, *leaves):
+        adapters = tuple(hca(f"mlx5_{at}", ib_port(lid=lid + at), pci_address=f"0000:0{at}:00.0") for at in range(2))
+        links = [IbLink(port=lid, peer="x", peer_port=1, local_port=f"mlx5_{at}:1") for at in range(2)]
+        up = IbLink(port=40, peer="0x9", peer_port=1)
+        switches = tuple(
+            IbSwitch(guid=leaf, links=(*(link for link, to in zip(links, leaves, strict=True) if to == leaf), up))
+            for leaf in dict.fromkeys(leaves)
+        )
+        fabric = IbFabric(
+            guid="0x0", switch_count=9, hca_count=9, link_count=9, switches=(*switches, IbSwitch(guid="0x9"))
+        )
+        return node(name, hcas=adapters, ib_fabrics=(fabric,))
+
+    assert rails(railed("a", 1, "0x1", "0x2"), railed("b", 3, "0x1", "0x2"), railed("c", 5, "0x3", "0x4")) == 2
+    assert rails(railed("a", 1, "0x1", "0x2"), railed("b", 3, "0x2", "0x1")) == 0
+    assert rails(railed("a", 1, "0x1", "0x1"), railed("b", 3, "0x1", "0x1")) == 0
 
 
 def test_what_is_said_fills_what_was_not_met():

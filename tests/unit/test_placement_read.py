@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fabricd.errors import ParseError
+from fabricd.errors import FabricError, ParseError
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.placement import Position
 from fabricd.placement.imported import names_of
@@ -212,3 +214,19 @@ def test_a_node_is_found_by_any_of_its_names():
     assert imported.of(("gpu3", "GPU1")) is None
     by_instance = node(positions=(Position(source="aws", instance_id="gpu2"),))
     assert imported.of(names_of(by_instance)) is not None
+
+
+WORDS = st.sampled_from(
+    r"""SwitchName= BlockName= Nodes= Switches= n[0-3] a , [ ] # \ " - : { } *a &a null \x00 é tree: switches: nodes:
+    {"items":[ {"metadata":{"name":"n"}} {"instances":[ {"id":"i"} ]}""".split()
+    + ["- topology: t\n", "  tree:\n", "    switches:\n", "      - switch: s\n", "        nodes: n[1-2]\n", "\n", " "]
+)
+
+
+@given(st.lists(WORDS, max_size=30))
+def test_any_text_is_positions_or_an_error_that_says_so(words):
+    try:
+        imported = read_placement("".join(words).encode(), "f")
+    except FabricError:
+        return
+    assert all(name and isinstance(one, Position) for name, one in imported.positions.items())

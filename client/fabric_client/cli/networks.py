@@ -9,9 +9,11 @@ import typer
 from fabric_client.cli.show import console, print_json, table
 from fabric_client.cli.source import FromOption, JsonOption, load
 from fabricd.graph.networks import find_networks
+from fabricd.graph.placement import leaf_rails, placement
 from fabricd.model.cluster import ClusterStatus
 from fabricd.model.network import Network, role_rank
 from fabricd.model.path import Rejected, Transport
+from fabricd.model.placement import Place
 from fabricd.units import format_bandwidth
 
 _COLUMNS = ("NETWORK", "KIND", ">NODES", ">PORTS", ">SPEED", "RAIL", "ROLE", "VERIFIED", "REASON")
@@ -26,13 +28,13 @@ def register(app: typer.Typer) -> None:
 
 def networks(*, origin: FromOption = None, show_all: AllOption = False, as_json: JsonOption = False) -> None:
     """List the networks that join nodes' ports: those for jobs' data first."""
-    found, rejected, names = _found(origin)
+    found, rejected, names, places = _found(origin)
     found = sorted(found, key=lambda one: (role_rank(one.role), _ORDER[one.transport], _place(one), one.name))
     if as_json:
         print_json({"networks": found, "no_network": rejected})
         return
     out = console()
-    out.print(table(_COLUMNS, [_row(network, names) for network in found]))
+    out.print(table(_COLUMNS, [_row(network, names, places) for network in found]))
     if show_all:
         out.print()
         out.print(table(("PORT", "ON NO NETWORK BECAUSE"), [_rejected_row(one, names) for one in rejected]))
@@ -40,33 +42,39 @@ def networks(*, origin: FromOption = None, show_all: AllOption = False, as_json:
         out.print(f"{len(rejected)} ports are on no network; --all shows why")
 
 
-def _found(origin: str | None) -> tuple[Sequence[Network], Sequence[Rejected], Mapping[str, str]]:
-    """Return networks, ports on none, and names of nodes: from the daemon, which has measured, else from a file."""
+_Found = tuple[Sequence[Network], Sequence[Rejected], Mapping[str, str], Mapping[str, Place]]
+
+
+def _found(origin: str | None) -> _Found:
+    """Return networks, ports on none, names and places: from the daemon, which has measured, else from a file."""
     source = load(origin)
     if source.connection is None:
         found = find_networks(source.nodes)
-        return found.networks, found.rejected, source.names()
+        return found.networks, found.rejected, source.names(), placement(source.nodes)
     asked = {"summary": "1", "networks": "1"}
     cluster = source.connection.get("/v1/cluster", ClusterStatus, params=asked)
     names = {node.node_id: node.name for node in cluster.nodes}
-    return cluster.networks or (), cluster.no_network or (), names
+    places = {place.node: place for place in cluster.places or ()}
+    return cluster.networks or (), cluster.no_network or (), names, places
 
 
 def _place(network: Network) -> int:
     return network.rail.index if network.rail else -1
 
 
-def _row(network: Network, names: Mapping[str, str]) -> tuple[object, ...]:
+def _row(network: Network, names: Mapping[str, str], places: Mapping[str, Place]) -> tuple[object, ...]:
     nodes = list(dict.fromkeys(port.node for port in network.ports))
     speeds = Counter(port.speed_bytes_per_second for port in network.ports)
     speed = min((one for one in speeds if one), default=None)
     told = format_bandwidth(speed) + (" and more" if len(speeds) > 1 and speed else "")
     rail = "" if network.rail is None else f"{network.rail.index} ({network.rail.verified})"
+    if not rail and (several := leaf_rails(network, places)):
+        rail = f"{several}, by leaf"
     role = network.role + (" (configured)" if network.configured else "")
     where = f"{names.get(nodes[0], nodes[0])}" if len(nodes) == 1 else len(nodes)
     virtual = "; virtual" if all(port.virtual for port in network.ports) else ""
-    kind = network.transport
-    return (network.name, kind, where, len(network.ports), told, rail, role, network.verified, network.reason + virtual)
+    facts = (where, len(network.ports), told, rail, role, network.verified, network.reason + virtual)
+    return (network.name, network.transport, *facts)
 
 
 def _rejected_row(one: Rejected, names: Mapping[str, str]) -> tuple[str, str]:
