@@ -25,6 +25,10 @@ _SHARED: dict[type, frozenset[str]] = {
     Snapshot: frozenset({"probes", "numa", "pci", "routes", "gpu_driver", "lldp", "ib_fabrics", "topology_file"}),
     Gpu: frozenset({"pcie", "cpu_affinity", "links", "peers", "fabric", "mig", "notes"}),
 }
+#: Fields that may be long and are no node's like another's.
+_OWN: dict[type, frozenset[str]] = {Snapshot: frozenset({"interfaces", "hcas"})}
+#: Longer lists are decoded one by one.
+_LONG_BYTES = 1 << 18
 #: Parts that are remembered; when there are more, nodes are not of few kinds, and all are forgotten.
 _MAX_PARTS = 4096
 
@@ -54,7 +58,8 @@ class SharedParts:
             value = getattr(outline, field.name)
             if isinstance(value, msgspec.Raw):
                 if value != _ABSENT:
-                    values[field.name] = self._part(kind, field.name, bytes(value))
+                    known = field.name in _SHARED.get(kind, ())
+                    values[field.name] = (self._part if known else _decoded)(kind, field.name, bytes(value))
             elif isinstance(value, msgspec.Struct):
                 values[field.name] = self._whole(_walked(kind)[field.name], value)
             elif field.name in _walked(kind) and isinstance(value, tuple):
@@ -67,10 +72,7 @@ class SharedParts:
         key = (kind, name, hashlib.blake2b(data, digest_size=16).digest())
         part = self._known.get(key)
         if part is None:
-            try:
-                part = msgspec.json.decode(data, type=_hints(kind)[name])
-            except msgspec.ValidationError as error:
-                raise msgspec.ValidationError(f"{error}, in `{name}`") from error
+            part = _decoded(kind, name, data)
             if len(self._known) >= _MAX_PARTS:
                 self._known.clear()
             self._known[key] = part
@@ -78,6 +80,19 @@ class SharedParts:
 
 
 _ABSENT = msgspec.Raw()
+
+
+def _decoded(kind: type, name: str, data: bytes) -> Any:
+    """Return the value of a field."""
+    hint = _hints(kind)[name]
+    try:
+        if len(data) < _LONG_BYTES or typing.get_origin(hint) is not tuple:
+            return msgspec.json.decode(data, type=hint)
+        element = typing.get_args(hint)[0]
+        pieces = msgspec.json.decode(data, type=list[msgspec.Raw])
+        return tuple(msgspec.json.decode(one, type=element) for one in pieces)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(f"{error}, in `{name}`") from error
 
 
 @functools.cache
@@ -107,7 +122,7 @@ def _outline(kind: type) -> type[msgspec.Struct]:
     made = []
     for field in _fields(kind):
         hint, default = _hints(kind)[field.name], field.default
-        if field.name in _SHARED.get(kind, ()):
+        if field.name in _SHARED.get(kind, frozenset()) | _OWN.get(kind, frozenset()):
             hint, default = msgspec.Raw, _ABSENT
         elif inner := _walked(kind).get(field.name):
             hint = _swapped(hint, inner)

@@ -132,7 +132,9 @@ def test_a_saved_answer_is_bounded(monkeypatch):
         read(to_json(ClusterStatus(instance="i", generation=0, nodes=NODES)))
 
 
-def test_sharing_decodes_as_the_codec_does_and_forgets(monkeypatch):
+@pytest.mark.parametrize("long", [1, 1 << 18])
+def test_sharing_decodes_as_the_codec_does_and_forgets(monkeypatch, long):
+    monkeypatch.setattr(shared, "_LONG_BYTES", long)
     monkeypatch.setattr(shared, "_MAX_PARTS", 2)
     parts = SharedParts()
     for one in (hgx("a"), nvl_tray(2), node("c"), hgx("a")):
