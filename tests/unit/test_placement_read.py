@@ -217,9 +217,11 @@ def test_a_node_is_found_by_any_of_its_names():
 
 
 WORDS = st.sampled_from(
-    r"""SwitchName= BlockName= Nodes= Switches= n[0-3] a , [ ] # \ " - : { } *a &a null \x00 é tree: switches: nodes:
-    {"items":[ {"metadata":{"name":"n"}} {"instances":[ {"id":"i"} ]}""".split()
-    + ["- topology: t\n", "  tree:\n", "    switches:\n", "      - switch: s\n", "        nodes: n[1-2]\n", "\n", " "]
+    [
+        *("SwitchName=", "BlockName=", "Nodes=", "Switches=", "n[0-3]", *'a,[]#\\"-:{} \n\0é', "*a", "&a", "null"),
+        *("- topology: t\n", "  tree:\n", "    switches:\n", "      - switch: s\n", "        nodes: n[1-2]\n"),
+        *('{"items":[', '{"metadata":{"name":"n"}}', '{"instances":[', '{"id":"i"}', "]}"),
+    ]
 )
 
 
