@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fabricd.graph.networks_fabric import efa_networks, infiniband_networks, roce_networks
+from fabricd.graph.networks_gpudirect import gpudirect_tcp_networks
 from fabricd.graph.networks_ip import ip_networks
 from fabricd.graph.networks_nvlink import nvlink_networks
 from fabricd.graph.networks_partitions import by_partition
@@ -51,6 +52,7 @@ def find_networks(nodes: Mapping[str, Snapshot], measurements: Sequence[Measurem
         *as_the_site_says(infiniband, nodes),
         *roce_networks(nodes, ethernet),
         *efa_networks(nodes, ethernet),
+        *gpudirect_tcp_networks(nodes, ethernet),
         *ethernet,
     ]
     networks = with_rails(by_gpus(networks, nodes), nodes)

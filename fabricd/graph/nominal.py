@@ -40,6 +40,7 @@ NETWORK_LATENCY = {
     Transport.ROCE: 1.5e-6,
     Transport.SLINGSHOT: 2e-6,
     Transport.EFA: 8e-6,
+    Transport.GPUDIRECT_TCP: 12e-6,
     Transport.ETHERNET: 15e-6,
     Transport.INTERNET: 10e-3,
 }

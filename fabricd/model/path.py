@@ -76,6 +76,7 @@ class PathEnd:
     gid_type: str = ""  #: "ib", "roce-v1", "roce-v2"
     mtu_bytes: int | None = None  #: active MTU of an RDMA port, else the interface's
     leaf: str = ""  #: switch and port that it is plugged into, where LLDP or a walk over the fabric tells
+    type: PathType = PathType.DIS  #: how far the port is from the end by the straight way
     nearest: bool = False  #: no other port of this node on the network is nearer to the end
     relay: str = ""  #: GPU beside the port that passes on what is for it (NCCL's PXN); "" without
     #: GPUDirect: the port reads and writes the GPU's memory. None: there is no GPU at this end, or it is not known.

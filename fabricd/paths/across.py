@@ -116,6 +116,7 @@ def _path_end(one: Side) -> PathEnd:
         gid_type=facts.gid_type,
         mtu_bytes=facts.mtu_bytes,
         leaf=facts.plugged_into,
+        type=one.type,
         nearest=one.nearest,
         relay=one.end.full(way.relay) if way.relay else "",
         gdr=way.gdr,

@@ -10,7 +10,7 @@ from fabricd.graph.networks_rails import rail_ports
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Hop, Transport
+from fabricd.model.path import Hop, PathType, Transport
 from fabricd.paths.describe import weakest
 from fabricd.paths.ends import PORTS, End
 from fabricd.paths.port_facts import PortFacts, port_facts
@@ -31,6 +31,7 @@ class Side:
     end: End
     port: NetworkPort
     facts: PortFacts
+    type: PathType  #: how far the port is from the end by the straight way
     nearest: bool  #: no other port of its node on the network is nearer to the end
     rail: int | None  #: place of the port among its node's, where these go into different switches
     way: Way
@@ -102,7 +103,10 @@ def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]
     """Return the sides that a path may take at one end, those by the nearest port first."""
     usable = [port for port in network.ports if can_be(port, end)]
     graph, vertex = end.ways.graph, end.vertex
-    far = {port.interface: end.ways.distance(vertex, graph[port.interface]) for port in usable}
+    types = {}
+    far = {}
+    for port in usable:
+        types[port.interface], *far[port.interface] = end.ways.distance(vertex, graph[port.interface])
     least = min(far.values(), default=None)
     facts_of = {port.interface: port_facts(end.snapshot, port) for port in usable}
     several = len({facts.leaf for facts in facts_of.values()} - {""}) > 1
@@ -111,9 +115,10 @@ def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]
     for port in sorted(usable, key=lambda port: far[port.interface]):
         facts = facts_of[port.interface]
         figures = (port.speed_bytes_per_second, port.virtual, facts.mtu_bytes, bool(facts.cautions))
-        for way in end.ways.between(vertex, graph[port.interface], away=away):
+        for way in end.ways.between(vertex, graph[port.interface], network.transport, away=away):
             nearest, rail = far[port.interface] == least, rails.get(port.interface)
-            side = Side(end, port, facts, nearest, rail, way, (figures, way.likeness))
+            kind = types[port.interface]
+            side = Side(end, port, facts, kind, nearest, rail, way, (figures, way.likeness))
             sides.setdefault((side.likeness, facts.leaf, port.interface if every else ""), side)
     return list(sides.values())
 

@@ -80,9 +80,14 @@ def _by_figures(path: Path, best: Path, mine: RankKey, theirs: RankKey) -> str:
         f"as wide and quick, but over {path.transport} instead of {best.transport}",
         f"as wide and quick, but its figures are {path.evidence}, those of the best {best.evidence}",
         f"as wide and quick, but {len(path.hops)} hops instead of {len(best.hops)}",
+        f"as wide and quick, but its ports are farther from the ends ({_types(path)} against {_types(best)})",
         "equal in everything; the order of names decides",
     )
     return reasons[min(part, len(reasons) - 1)]
+
+
+def _types(path: Path) -> str:
+    return " and ".join(end.type for end in path.ends)
 
 
 def _narrower(path: Path, best: Path) -> str:

@@ -14,7 +14,7 @@ _EVIDENCE_ORDER = {evidence: order for order, evidence in enumerate(Evidence)}
 _LAST = float("inf")
 _FOR_DATA = ROLES[:2]
 
-RankKey = tuple[bool, float, bool, float, int, int, int, int, tuple[str, ...]]
+RankKey = tuple[bool, float, bool, float, int, int, int, int, int, tuple[str, ...]]
 OrderKey = tuple[bool, bool, int, int, float, int, int, RankKey]
 
 #: Estimates of different networks rest on nominal figures: what differs by less than this many digits is a tie.
@@ -49,7 +49,7 @@ def rank_key(path: Path) -> RankKey:
 
     In this order: there is a path at all; more bandwidth; backed by hardware before virtual; less latency, known
     before unknown; NCCL's order of types; the order of transports; measured before reported before assumed; fewer
-    hops; and the names on the way, so that no two different paths are ever equal.
+    hops; ports nearer to the ends; and the names on the way, so that no two different paths are ever equal.
 
     Unknown bandwidth comes last across a network, where it means that nobody has measured. Within a node it comes
     first, as in the search: a link that no one rates there (a virtual machine's bus) is no bottleneck known of.
@@ -65,6 +65,7 @@ def rank_key(path: Path) -> RankKey:
         _TRANSPORT_ORDER[path.transport],
         _EVIDENCE_ORDER[path.evidence],
         len(path.hops),
+        sum(_TYPE_ORDER[end.type] for end in path.ends),
         (path.src, path.dst, *(hop.dst for hop in path.hops)),
     )
 

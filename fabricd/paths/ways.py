@@ -14,7 +14,7 @@ from fabricd.graph.flattened import flattened
 from fabricd.graph.graph import LinkKind, Vertex, VertexKind
 from fabricd.graph.snapshot import graph_of
 from fabricd.graph.template import placement
-from fabricd.model.path import PathType
+from fabricd.model.path import PathType, Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.describe import bottleneck, path_type
 from fabricd.paths.search import UNKNOWN_WIDTH, Hops, PathSearch
@@ -27,6 +27,8 @@ _PLACES = frozenset({VertexKind.GPU, VertexKind.NIC, VertexKind.HCA_PORT}) | fro
 )
 #: Links between a port and a GPU beside it.
 _TO_PORTS = frozenset({LinkKind.PORT.value, LinkKind.PCIE.value, LinkKind.MEMORY.value, LinkKind.C2C.value})
+#: Networks whose ports are interfaces, but which libraries can use with GPU memory.
+_OF_DEVICE_MEMORY = frozenset({Transport.SLINGSHOT, Transport.GPUDIRECT_TCP})
 _NEARNESS = {kind: order for order, kind in enumerate(PathType)}
 
 
@@ -66,39 +68,43 @@ class NodeWays:
         self._search = PathSearch(self.graph, relays=False)
         self._places = [vertex.name for vertex in self.graph if vertex.kind in _PLACES]
         self._from: dict[str, dict[str, Hops]] = {}
-        self._ways: dict[tuple[str, str, bool], tuple[Way, ...]] = {}
+        self._ways: dict[tuple[str, str, bool, bool], tuple[Way, ...]] = {}
         self._beside: dict[str, tuple[Vertex, Hops] | None] = {}
         self._pci = {device.address: device for device in snapshot.pci}
         self._bus_of = {f"gpu{gpu.index}": gpu.pci_address for gpu in snapshot.gpus}
         self._bus_of |= {f"{hca.name}:{port.port}": hca.pci_address for hca in snapshot.hcas for port in hca.ports}
 
-    def between(self, end: Vertex, port: Vertex, *, away: bool) -> tuple[Way, ...]:
+    def between(self, end: Vertex, port: Vertex, transport: Transport, *, away: bool) -> tuple[Way, ...]:
         """Return the ways between an end and a port, the straight one first; none where nothing joins them.
 
         Args:
             end: where the path starts or ends.
             port: where it leaves or enters the node; of an NVLink domain a GPU.
+            transport: of the network that the port is on.
             away: the end sends.
         """
-        key = (end.name, port.name, away)
+        key = (end.name, port.name, transport in _OF_DEVICE_MEMORY, away)
         if key not in self._ways:
-            there = tuple(self._find(end, port, away))
+            there = tuple(self._find(end, port, transport, away))
             self._ways[key] = there if away else tuple(replace(way, hops=_turned(way.hops)) for way in there)
         return self._ways[key]
 
-    def distance(self, end: Vertex, port: Vertex) -> tuple[int, float, int]:
-        """Return how far a port is from an end by the straight way: by type of path, latency, and hops."""
+    def distance(self, end: Vertex, port: Vertex) -> tuple[PathType, int, float, int]:
+        """Return how far a port is from an end by the straight way: the type of path, its place, latency, and hops."""
         hops = self._joined(end.name, port.name)
-        if hops is None:
-            return (_NEARNESS[PathType.DIS], 0.0, 0)
-        return (_NEARNESS[path_type(self.graph, end.name, hops)], _latency(hops), len(hops))
+        kind = PathType.DIS if hops is None else path_type(self.graph, end.name, hops)
+        return (kind, _NEARNESS[kind], _latency(hops or ()), len(hops or ()))
 
-    def _find(self, end: Vertex, port: Vertex, away: bool) -> Iterator[Way]:
+    def _find(self, end: Vertex, port: Vertex, transport: Transport, away: bool) -> Iterator[Way]:
         """Yield the ways from an end to a port; links are alike in both directions."""
         hops = self._joined(end.name, port.name)
         if end.kind is not VertexKind.GPU or port.kind is VertexKind.GPU:
             if hops is not None:
                 yield _way(hops)
+            return
+        if transport in _OF_DEVICE_MEMORY:
+            if hops is not None:
+                yield _way(hops, why=f"nothing that is known here tells whether {transport} takes GPU memory")
             return
         straight = self._by_gpu(end, port, hops) if hops is not None else None
         if straight is not None:
@@ -170,8 +176,6 @@ class NodeWays:
 
     def _gpudirect(self, gpu: Vertex, port: Vertex, kind: PathType) -> tuple[bool | None, str]:
         """Return whether a port reads and writes a GPU's memory, and the facts that say so."""
-        if port.kind is VertexKind.NIC and self._driver(port).startswith("cxi"):
-            return None, f"whether libfabric's provider for {port.name} registers GPU memory is not known"
         if port.kind is VertexKind.NIC:
             return False, f"{port.name} carries IP, which the kernel copies"
         if port.gdr is False:
@@ -186,9 +190,6 @@ class NodeWays:
             return None, f"{gpu.name} and {port.name} are {kind} apart, but {known}"
         apart = f"{gpu.name} and {port.name} are {kind} apart"
         return True, f"{apart}, GPU memory is registered by {self._registers(port)}"
-
-    def _driver(self, port: Vertex) -> str:
-        return next((one.driver for one in self.snapshot.interfaces if one.name == port.name), "")
 
     def _registers(self, port: Vertex) -> str:
         hca = next((hca for hca in self.snapshot.hcas if hca.name == port.name.rpartition(":")[0]), None)

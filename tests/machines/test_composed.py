@@ -121,6 +121,15 @@ def google() -> PathAnswer:
     return ask(two("gcp-a3-ultra"), "a/gpu3", "b/gpu5")
 
 
+def google_tcp() -> PathAnswer:
+    pair = []
+    for at, one in enumerate(two("gcp-a3-mega"), start=1):
+        for net, card in enumerate(card for card in one.interfaces if card.driver == "gve"):
+            one = with_address(one, card.name, f"10.{net}.0.{at}/24")
+        pair.append(one)
+    return ask((pair[0], pair[1]), "a/gpu3", "b/gpu3")
+
+
 def slingshot() -> PathAnswer:
     a, b = (
         with_address(with_address(one, "hsn1", f"10.249.0.{at}/16"), "nmn0", f"10.100.0.{at}/24")
@@ -156,6 +165,7 @@ SCENES: dict[Callable[[], PathAnswer], tuple[object, ...]] = {
     azure: ("infiniband", "mlx5_ib3:1", "mlx5_ib3:1", "", (True, True), 50e9),
     aws: ("efa", "rdmap134s22:1", "rdmap134s22:1", "", (False, False), 12.5e9),
     google: ("roce", "rocep198s0:1", "rocep198s0:1", "a/gpu4", (True, True), 50e9),
+    google_tcp: ("ethernet", "enp51s0", "enp51s0", "", (False, False), 12.5e9),
     slingshot: ("slingshot", "hsn1", "hsn1", "", (None, None), 16e9),
     internet: ("internet", "ens0f0np0", "ens32", "", (False, False), None),
 }
