@@ -32,7 +32,7 @@ def rail_ports(snapshot: Snapshot) -> tuple[RailPort, ...]:
     """Return a node's ports for jobs' data, in order of PCI address: RDMA ports, else NICs.
 
     Where every GPU has one of them beside it, only those beside GPUs count; elsewhere those that are at least half as
-    fast as the fastest. One that is down keeps its place, so that the others keep theirs.
+    fast as the fastest; all of one link layer. One that is down keeps its place, so that the others keep theirs.
     """
     found = _one_a_card(_rdma_ports(snapshot)) or _one_a_card(_nics(snapshot))
     beside = beside_gpus(snapshot)
@@ -42,6 +42,9 @@ def rail_ports(snapshot: Snapshot) -> tuple[RailPort, ...]:
     else:
         fastest = max((port.speed or 0 for port in found if port.up), default=0)
         found = [port for port in found if not port.up or (port.speed or 0) * 2 >= fastest]
+    # InfiniBand for jobs beside Ethernet for storage, or the other way round: that of the fastest port counts.
+    layer = max(found, key=lambda port: (port.up, port.speed or 0)).layer if found else ""
+    found = [port for port in found if port.layer == layer]
     found.sort(key=lambda port: (port.address, port.name))
     return tuple(RailPort(rail, port.name, port.interfaces) for rail, port in enumerate(found))
 
@@ -72,6 +75,7 @@ class _Port:
     address: str  #: of the card
     up: bool
     speed: int | None
+    layer: str  #: of an RDMA port: "infiniband", "ethernet"
     interfaces: tuple[str, ...]
 
 
@@ -92,6 +96,7 @@ def _rdma_ports(snapshot: Snapshot) -> list[_Port]:
             address=hca.pci_address or hca.name,
             up=port.state in _UP,
             speed=port.rate_bytes_per_second,
+            layer=port.link_layer,
             interfaces=interfaces_of(snapshot, hca, port),
         )
         for hca in chosen
@@ -113,6 +118,7 @@ def _nics(snapshot: Snapshot) -> list[_Port]:
             address=nic.pci_address,
             up=nic.admin_up and nic.carrier is not False and nic.oper_state in ("up", "unknown", ""),
             speed=nic.speed_bytes_per_second,
+            layer="",
             interfaces=(nic.name,),
         )
         for nic in snapshot.interfaces

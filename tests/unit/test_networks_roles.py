@@ -96,6 +96,9 @@ def test_a_port_that_is_down_or_runs_at_half_its_rate_leaves_the_others_their_pl
     second = replace(hca("mlx5_0", ib_port(state="down"), pci_address="0000:00:00.0"))
     both = replace(second, ports=(*second.ports, replace(ib_port(), port=2)))
     assert [port.name for port in rail_ports(node(hcas=(both,)))] == ["mlx5_0:2"]
+    ethernet = replace(ib_port(state="down"), link_layer="ethernet")
+    assert names(ib_port(), ethernet, ib_port()) == ["mlx5_0:1", "mlx5_2:1"]
+    assert names(ib_port(rate=25 * 10**9), replace(ethernet, state="active")) == ["mlx5_1:1"]
     machine = hgx("a")
     broken = replace(machine.hcas[0], ports=(ib_port(state="down", rate=10**9),))
     assert len(rail_ports(replace(machine, hcas=(broken, *machine.hcas[1:])))) == 8
