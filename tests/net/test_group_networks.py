@@ -1,5 +1,6 @@
 """Real MPI on plans for networks that are no common IPv4 subnet: IPv6 only, routed, one host without shared memory."""
 
+import itertools
 import json
 import secrets
 import sys
@@ -22,8 +23,8 @@ pytestmark = [pytest.mark.root, pytest.mark.mpi]
 
 
 @contextmanager
-def daemons(folder, hosts, urls):
-    """Run a daemon on each host, each knowing all; yield the environment of ranks."""
+def daemons(folder, hosts, urls, configs=()):
+    """Run a daemon on each host, each knowing all; yield the environment of ranks, whose group is at the first URL."""
     files = {}
     for name in ("token", "secret"):
         files[name] = folder / name
@@ -32,9 +33,12 @@ def daemons(folder, hosts, urls):
     peers = [word for url in urls for word in ("--peer", url)]
     with ExitStack() as stack:
         started = []
-        for host in hosts:
+        for host, config in itertools.zip_longest(hosts, configs, fillvalue=""):
             options = ["--host", "::", "--port", str(PORT), "--node-id", host.name, "--name", host.name]
             options += ["--token-file", str(files["token"]), *peers]
+            if config:
+                (folder / f"{host.name}.toml").write_text(config)
+                options += ["--config", str(folder / f"{host.name}.toml")]
 
             def start(command, output, host=host):
                 return host.popen(command, stdout=output, stderr=output)
@@ -101,6 +105,18 @@ def test_hosts_with_a_subnet_of_their_own_each(tmp_path):
             told = run_ranks(hosts, environment)
             assert [one["sum"] for one in told] == [3.0, 3.0]
             assert "routed:10.66.0.0/24+10.66.1.0/24" in told[0]["explain"]
+
+
+def test_a_group_at_a_daemon_that_holds_no_map(tmp_path):
+    with make_hosts(
+        2, [NetworkSpec("net", "10.68.0.0/24"), NetworkSpec("slow", "10.69.0.0/24", bits_per_second=50_000_000)]
+    ) as hosts:
+        of_map, of_agent = (f"http://10.68.0.{number}:{PORT}" for number in (1, 2))
+        maps = f'map_nodes = ["{of_map}"]\n'
+        with daemons(tmp_path, hosts, [of_agent, of_map], [maps, maps + 'role = "agent"\n']) as environment:
+            told = run_ranks(hosts, environment)
+            assert [one["sum"] for one in told] == [3.0, 3.0]
+            assert "chosen 10.68.0.0/24" in told[0]["explain"]
 
 
 def test_ranks_on_one_host_that_share_no_memory_talk_over_its_network(tmp_path):
