@@ -25,11 +25,13 @@ from fabricd.model.codec import to_builtins
 from fabricd.plan.predict.calibrate import scale_of
 from fabricd.plan.predict.conditions import Conditions
 from fabricd.plan.predict.model import bus_factor, curve_of, group_of
-from fabricd.plan.predict.parameters import BANDS, CALIBRATED, FAR, NEAR, Figures
+from fabricd.plan.predict.parameters import BANDS, CALIBRATED, DOMAIN, FAR, NEAR, Figures
 
 PARAMETERS = Path(__file__).parent.parent / "fabricd" / "plan" / "predict" / "parameters.json"
 FITTED, BY_CALIBRATION = "fitted, machine left out", "calibrated by the largest message, left out"
 LARGE = 64 << 20
+#: However alike the few machines of a group are.
+LEAST_SPREAD = 0.05
 #: A model gives the time of a row in us, or None where it has none.
 Model = Callable[[Case, int], float | None]
 
@@ -136,15 +138,18 @@ def spreads(by_fit: Sequence[Outcome], by_calibration: Sequence[Outcome]) -> dic
     """Return the 10 and 90 % quantiles of the ratio by group and size, on good machines.
 
     A machine weighs as the root of its points: neither may one machine with many sizes decide, nor one with two.
+    Sizes that nobody measured in a group have the spread of the tuned networks.
     """
-    groups: dict[str, list[Outcome]] = {NEAR: [], FAR: [], CALIBRATED: [one for one in by_calibration if one.case.ok]}
+    groups: dict[str, list[Outcome]] = {NEAR: [], DOMAIN: [], FAR: []}
     for one in (one for one in by_fit if one.case.ok):
         groups[group_of(one.case.plan.job, one.case.told)].append(one)
+    groups[CALIBRATED] = [one for one in by_calibration if one.case.ok]
     ends = (0, *BANDS, sys.maxsize)
-    return {
-        name: [_quantiles([one for one in part if low <= one.bytes < high]) for low, high in pairwise(ends)]
-        for name, part in groups.items()
-    }
+    found: dict[str, list[dict[str, float]]] = {}
+    for name, part in groups.items():
+        bands = [[one for one in part if low <= one.bytes < high] for low, high in pairwise(ends)]
+        found[name] = [_quantiles(band) if band else found[NEAR][place] for place, band in enumerate(bands)]
+    return found
 
 
 def _quantiles(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -155,9 +160,9 @@ def _quantiles(outcomes: Sequence[Outcome]) -> dict[str, float]:
     for ratio, weight in ordered:
         total += weight
         if total >= 0.1:
-            found.setdefault("low", round(min(ratio, 1.0), 3))
+            found.setdefault("low", round(min(ratio, 1 - LEAST_SPREAD), 3))
         if total >= 0.9:
-            found.setdefault("high", round(max(ratio, 1.0), 3))
+            found.setdefault("high", round(max(ratio, 1 + LEAST_SPREAD), 3))
     return found
 
 

@@ -15,7 +15,7 @@ from fabricd.plan.nccl.emulate import plan
 from fabricd.plan.nccl.job import Collective
 from fabricd.plan.predict import Conditions, conditions_of, merge_ports, predict
 from fabricd.plan.predict.model import bus_factor, curve_of, time_of
-from fabricd.plan.predict.parameters import BANDS, CALIBRATED, FAR, NEAR, parameters
+from fabricd.plan.predict.parameters import BANDS, CALIBRATED, DOMAIN, FAR, NEAR, parameters
 from fabricd.plan.predict.terms import terms_of
 from tests.support.nccl_golden import own
 from tests.support.nodes import hgx
@@ -112,7 +112,7 @@ def test_sizes_that_no_message_has(size):
 
 def test_what_comes_with_the_package():
     known = parameters()
-    assert sorted(known.spread) == sorted([NEAR, FAR, CALIBRATED])
+    assert sorted(known.spread) == sorted([DOMAIN, NEAR, FAR, CALIBRATED])
     assert all(len(bands) == len(BANDS) + 1 for bands in known.spread.values())
     assert all(0 < one.low <= 1 <= one.high for bands in known.spread.values() for one in bands)
 

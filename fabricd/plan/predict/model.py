@@ -16,7 +16,7 @@ from fabricd.plan.nccl.job import Collective, Job
 from fabricd.plan.nccl.tuning import Entry, Lines, choose
 from fabricd.plan.predict.calibration import Calibration
 from fabricd.plan.predict.conditions import Conditions
-from fabricd.plan.predict.parameters import CALIBRATED, FAR, NEAR, Figures, parameters
+from fabricd.plan.predict.parameters import CALIBRATED, DOMAIN, FAR, NEAR, Figures, parameters
 from fabricd.plan.predict.terms import Terms, terms_of
 
 #: Skew grows with the time on the wire to this power; the rest of the unit is the parameter's.
@@ -65,9 +65,12 @@ def bus_factor(collective: Collective, ranks: int) -> float:
 
 
 def group_of(job: Job, conditions: Conditions) -> str:
-    """Return which machines' errors a prediction shares: those with the parts that NCCL was tuned on, or the others."""
+    """Return which machines' errors a prediction shares.
+
+    Those of one NVLink domain, those with the networks that NCCL was tuned on, or the others.
+    """
     if job.nodes == 1:
-        return NEAR if job.ring.type_intra <= PathKind.NVB else FAR
+        return DOMAIN if job.ring.type_intra <= PathKind.NVB else FAR
     tuned = conditions.direct and conditions.transport in _TUNED_TRANSPORTS
     return NEAR if tuned and job.ring.type_inter <= PathKind.PXN else FAR
 

@@ -12,7 +12,7 @@ _FILE = "parameters.json"
 #: Below, between and from these sizes on errors differ, bytes.
 BANDS = (1 << 20, 64 << 20, 256 << 20)
 #: Groups of machines whose errors differ.
-NEAR, FAR, CALIBRATED = "near", "far", "calibrated"
+DOMAIN, NEAR, FAR, CALIBRATED = "domain", "near", "far", "calibrated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
