@@ -16,7 +16,8 @@ from fabricd.model.snapshot import Snapshot
 
 #: Fields of a snapshot that are no facts of the machine.
 _ABOUT = frozenset({"schema", "generation", "instance", "content_hash", "taken_at", "this_host"})
-_DERIVED = frozenset({"interfaces", "hcas", "gpus", "lldp"})  #: what links, devices and networks are read from
+#: What links, devices and networks are read from.
+_DERIVED = frozenset({"interfaces", "hcas", "gpus", "lldp", "ib_fabrics", "site_networks"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from fabricd.model.cluster import NodeState
 from fabricd.model.codec import content_hash
 from fabricd.model.device import Gpu, HcaPort, InterfaceKind, IpAddress, NvLink, NvlinkFabric
 from fabricd.model.event import Event, EventKind
+from fabricd.model.network import NetworkRule
 from fabricd.model.observation import Outcome
+from fabricd.model.placement import Position
 from fabricd.model.snapshot import Snapshot
 from tests.support.nodes import hca, ib_port, nic, node, nvlinks
 
@@ -48,6 +50,11 @@ TABLE = {
         ["node_restarted  >2", "node_changed  >node"],
     ),
     "imaged anew": (changed(node=replace(BASE.node, node_id="id-z")), ["node_replaced  id-a>id-z"]),
+    "the site's word": (
+        changed(site_networks=(NetworkRule(name="fabric", subnet="10.0.0.0/8"),)),
+        ["node_changed  >site_networks", "network_changed 10.0.0.0/24 eth0>", "network_changed fabric >eth0"],
+    ),
+    "place": (changed(positions=(Position(source="slurm", switches=("leaf",)),)), ["node_changed  >positions"]),
     "carrier lost": (
         changed(interfaces=(replace(ETH0, carrier=False, oper_state="down"),)),
         ["node_changed  >interfaces", "link_down eth0 up>down", "network_changed 10.0.0.0/24 eth0>"],
