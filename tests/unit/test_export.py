@@ -20,7 +20,6 @@ from fabricd.placement.read import read_placement
 from fabricd.plan.export import NODE_FORMATS, export_cluster, export_node
 from fabricd.plan.export.dot import dot
 from fabricd.plan.export.slurm import hostlist, slurm_topology
-from fabricd.plan.nccl.emulate import plan
 from tests.support.nodes import GEN5, hca, hgx, ib_port, mapping, node, pci
 
 LINK = "0003:04:00.0"
@@ -41,7 +40,7 @@ class TestNcclTopology:
         found = export_node("nccl-topo", capable(hgx()))
         assert found.notes == ("NCCL finds the same by itself: this machine needs no NCCL_TOPO_FILE",)
 
-    def test_a_narrow_link_is_what_nccl_then_plans_with(self):
+    def test_a_narrow_link_is_what_nccl_then_sees(self):
         """One adapter came up at x4 of x16: NCCL alone counts it as healthy, with our file it does not."""
         narrow = replace(GEN5, width=4)
         sick = with_link(capable(hgx()), LINK, narrow)
@@ -51,7 +50,6 @@ class TestNcclTopology:
         before, after = (view.path(view.find("gpu3"), view.find("mlx5_3")) for view in (theirs, ours))
         assert before.bandwidth_bytes_per_second == 48e9
         assert after.bandwidth_bytes_per_second == 12e9
-        assert plan(read(found.text), nodes=2).ring_bandwidth > 0
 
     def test_a_slow_link_counts_but_for_gpus_that_idle(self):
         slow = PcieLink(speed_gts=8.0, width=16, max_speed_gts=32.0, max_width=16)

@@ -11,6 +11,13 @@ from fabric_client.cli.ranks_option import parse_ranks
 from fabric_client.cli.show import print_json
 from fabric_client.cli.source import FromOption, JsonOption, Source, load
 from fabric_client.cli.topology_option import TopologyOption, with_topology
+from fabric_client.cli.what_if_option import (
+    LinkDownOption,
+    PortSpeedOption,
+    WithoutOption,
+    as_it_would_be,
+    what_if_of,
+)
 from fabricd.errors import InputError, UnavailableError
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.nccl_xml_types import NcclTopology
@@ -68,13 +75,17 @@ def plan(
     routes: RoutesOption = Routes.ENGINE,
     kind: KindOption = Kind.RINGS,
     nccl_env: EnvOption = None,
+    without: WithoutOption = None,
+    link_down: LinkDownOption = None,
+    port_speed: PortSpeedOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plan a collective: rings, their ports, what holds them back, what is possible at all, and the time it takes."""
     if view is View.NCCL and (kind is not Kind.RINGS or routes is not Routes.ENGINE):
         raise InputError("--kind and --routes are of our plan", hint="NCCL's view has NCCL's own")
     source = with_topology(load(origin), topology)
-    machines = machines_of(_topologies(source, nodes), parse_ranks(ranks, "--ranks"))
+    what_if = what_if_of(without, link_down, port_speed)
+    machines = machines_of(as_it_would_be(_topologies(source, nodes), what_if), parse_ranks(ranks, "--ranks"))
     environment = parse_environment(nccl_variables(nccl_env or ()))
     answer = _plan(machines, collective, parse_size(size), environment, view=view, routes=routes, kind=kind)
     if as_json:
