@@ -11,18 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fabricd.graph.nccl_xml_read import read
-from fabricd.paths.nccl.environment import NcclEnvironment, parse_environment
+from fabricd.paths.nccl.environment import parse_environment
 from fabricd.plan.nccl.emulate import NcclPlan, plan
-from fabricd.plan.nccl.job import Collective
+from fabricd.plan.nccl.job import COLLECTIVES, Collective
 from fabricd.plan.predict import Conditions, conditions_of, merge_ports
-
-COLLECTIVES = {
-    "all_reduce": Collective.ALL_REDUCE,
-    "all_gather": Collective.ALL_GATHER,
-    "reduce_scatter": Collective.REDUCE_SCATTER,
-    "broadcast": Collective.BROADCAST,
-    "reduce": Collective.REDUCE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +90,7 @@ def _planned(text: str, ranks: int, variables: str) -> tuple[NcclPlan, Condition
     topology = merge_ports(read(text, source="measurements"))
     local = sum(gpu.rank is not None for cpu in topology.cpus for device in cpu.devices() for gpu in device.gpus)
     environment = parse_environment(dict(word.split("=", 1) for word in variables.split()))
-    return plan(topology, nodes=ranks // local, environment=environment or NcclEnvironment()), conditions_of(topology)
+    return plan(topology, nodes=ranks // local, environment=environment), conditions_of(topology)
 
 
 def _table(path: Path) -> list[dict[str, str]]:

@@ -30,7 +30,7 @@ def the_run(text):
 
 def test_all_reduce_of_two_hosts():
     run = the_run("$ mpirun /opt/nccl-tests/build/all_reduce_perf -b 8 -e 8G -f 2 -g 1\n" + HEADER + REDUCED)
-    assert (run.collective, run.nodes, run.hosts) == ("all_reduce", 2, {0: "node-a", 1: "node-b"})
+    assert (run.collective, run.hosts) == ("all_reduce", {0: "node-a", 1: "node-b"})
     assert (run.rows, run.notes) == ([ROW], [])
 
 
@@ -104,7 +104,7 @@ def report(**body):
 @pytest.mark.parametrize("key", ["time", "cpu_time"])
 def test_json(key):
     run = the_run(json.dumps(report(**{key: 6759.0, "alg_bw": 158.86, "bus_bw": 297.86, "nwrong": None})))
-    assert (run.collective, run.nodes, run.rows) == ("all_reduce", 2, [ROW])
+    assert (run.collective, run.hosts, run.rows) == ("all_reduce", {0: "a", 1: "b"}, [ROW])
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.model.codec import to_json
 from fabricd.plan.nccl.emulate import NcclPlan, plan
-from fabricd.plan.nccl.job import Collective
+from fabricd.plan.nccl.job import COLLECTIVES, Collective
 from fabricd.plan.predict import Calibration, Conditions, conditions_of, merge_ports, predict
-from fabricd.plan.predict.calibrate import COLLECTIVES, calibrated
+from fabricd.plan.predict.calibrate import calibrated
 from fabricd.plan.predict.calibration import Calibrated, read_calibration
 from fabricd.plan.predict.model import bus_factor
 from fabricd.plan.predict.nccl_tests import Run, parse_results

@@ -1,6 +1,6 @@
 """A job as NCCL's model of time sees it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +17,16 @@ class Collective(StrEnum):
     ALL_GATHER = "AllGather"
     REDUCE_SCATTER = "ReduceScatter"
     ALL_REDUCE = "AllReduce"
+
+
+#: By the names of nccl-tests, which are ours.
+COLLECTIVES: Mapping[str, Collective] = {
+    "all_reduce": Collective.ALL_REDUCE,
+    "all_gather": Collective.ALL_GATHER,
+    "reduce_scatter": Collective.REDUCE_SCATTER,
+    "broadcast": Collective.BROADCAST,
+    "reduce": Collective.REDUCE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,25 +2,17 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fabricd.errors import InputError
 from fabricd.plan.nccl.emulate import NcclPlan
-from fabricd.plan.nccl.job import Collective
+from fabricd.plan.nccl.job import COLLECTIVES
 from fabricd.plan.predict.calibration import MAX_SCALE, MIN_SCALE, Calibrated, Point, rising
 from fabricd.plan.predict.conditions import Conditions
 from fabricd.plan.predict.model import Curve, bus_factor, curve_of
 from fabricd.plan.predict.nccl_tests import Row, Run
 
-#: Programs of nccl-tests whose collective is modelled.
-COLLECTIVES: Mapping[str, Collective] = {
-    "all_reduce": Collective.ALL_REDUCE,
-    "all_gather": Collective.ALL_GATHER,
-    "reduce_scatter": Collective.REDUCE_SCATTER,
-    "broadcast": Collective.BROADCAST,
-    "reduce": Collective.REDUCE,
-}
 #: Below this the time of a message says little about bandwidth.
 _LEAST_BYTES = 1 << 20
 #: Two decimals of small bandwidths, and what rounding leaves of larger ones.

@@ -58,11 +58,6 @@ class Run:
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def nodes(self) -> int | None:
-        """Number of hosts; None if the output does not list them."""
-        return len(set(self.hosts.values())) or None
-
 
 def parse_results(text: str, *, source: str) -> list[Run]:
     """Return the runs in an output of nccl-tests that have results.
