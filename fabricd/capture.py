@@ -21,6 +21,7 @@ from fabricd.capture_tree import Folders, from_folders, to_folders
 from fabricd.errors import InputError, ParseError
 from fabricd.model.capture import FORMAT, VERSION, read_head, read_snapshot
 from fabricd.model.codec import content_hash, from_json
+from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import Probe, ProbeContext
 from fabricd.probe.recorder import Recorder
@@ -30,7 +31,10 @@ from fabricd.probe.tree import Entry, RecordedTree
 from fabricd.readable import lean, readable
 from fabricd.redact import redact
 
-MAX_BYTES = 64 << 20
+#: A node with 20,000 virtual functions has 11 MB.
+MAX_BYTES = 32 << 20
+#: Sources that can hang; their answer's name is the probe's with ".json".
+_LIVE = frozenset({"nvml", "verbs", "netlink", "instance"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +42,14 @@ class Recording:
     """What was read of a machine, and answered."""
 
     entries: Mapping[str, Entry]  #: see ``fabricd.probe.tree``
-    answers: Mapping[str, Any]  #: by name; dicts, lists and strings
+    answers: Mapping[str, bytes]  #: by name; JSON
     taken_at: float = 0.0  #: Unix time
 
     def context(self) -> ProbeContext:
         """Return what makes probes see that machine."""
-        answers = {name: msgspec.json.encode(answer) for name, answer in self.answers.items()}
-        return ProbeContext(this_host=False, files=RecordedTree(self.entries), answers=answers, taken_at=self.taken_at)
+        return ProbeContext(
+            this_host=False, files=RecordedTree(self.entries), answers=self.answers, taken_at=self.taken_at
+        )
 
     def probes(self) -> tuple[Probe, ...]:
         """Return the probes that have something to replay."""
@@ -101,8 +106,30 @@ def record(ctx: ProbeContext, *, probes: Sequence[Probe] = PROBES) -> tuple[Reco
     """
     recorder = Recorder(ctx.files, ctx.roots.top)
     snapshot = take_snapshot(replace(ctx, recording=recorder), probes=probes)
-    answers = dict(sorted(recorder.answers.items()))
-    return Recording(entries=recorder.tree(), answers=answers, taken_at=round(time.time(), 3)), snapshot
+    answers = recorder.answers.copy()
+    for report in snapshot.probes:
+        if report.name in _LIVE and report.outcome is Outcome.FAILED:  # also where it has not come to an end
+            answers.setdefault(f"{report.name}.json", {"stopped": report.outcome, "reason": report.reason})
+    told = _below_root(dict(sorted(answers.items())), str(ctx.roots.top))
+    return Recording(entries=recorder.tree(), answers=_encoded(told), taken_at=round(time.time(), 3)), snapshot
+
+
+def _below_root(value: Any, top: str) -> Any:
+    """Return answers whose reasons and notes name files as they are called on their own machine."""
+    if isinstance(value, dict):
+        return {name: _below_root(one, top) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_below_root(one, top) for one in value]
+    return value.replace(f"{top}/", "/") if isinstance(value, str) and top != "/" else value
+
+
+def _encoded(answers: Mapping[str, Any]) -> dict[str, bytes]:
+    return {name: msgspec.json.encode(answer) for name, answer in answers.items()}
+
+
+def decoded(answers: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return answers as dicts, lists and strings."""
+    return {name: msgspec.json.decode(answer) for name, answer in answers.items()}
 
 
 def take(ctx: ProbeContext, *, probes: Sequence[Probe] = PROBES) -> Capture:
@@ -119,8 +146,8 @@ def redacted(capture: Capture, *, key: bytes | None = None) -> Capture:
     """
     if capture.recording is None:
         return replace(capture, snapshot=redact(capture.snapshot, key=key), redacted=True)
-    entries, answers = redact_recording(capture.recording.entries, capture.recording.answers, key=key)
-    recording = replace(capture.recording, entries=entries, answers=answers)
+    entries, answers = redact_recording(capture.recording.entries, decoded(capture.recording.answers), key=key)
+    recording = replace(capture.recording, entries=entries, answers=_encoded(answers))
     return replace(finished(recording, capture.snapshot), redacted=True)
 
 
@@ -148,7 +175,7 @@ def to_text(capture: Capture) -> str:
     if capture.recording is not None:
         head |= {
             "taken_at": capture.recording.taken_at,
-            "answers": capture.recording.answers,
+            "answers": decoded(capture.recording.answers),
             "tree": to_folders(capture.recording.entries),
         }
     return readable({**head, "snapshot": lean(capture.snapshot)})
@@ -158,7 +185,7 @@ def to_text(capture: Capture) -> str:
 class _Parts:
     redacted: bool = False
     taken_at: float = 0.0
-    answers: dict[str, Any] = field(default_factory=dict)
+    answers: dict[str, msgspec.Raw] = field(default_factory=dict)
     tree: Folders | None = None
 
 
@@ -181,7 +208,8 @@ def from_text(data: bytes, *, what: str) -> Capture:
     if not 0 <= parts.taken_at < 2**40:
         raise ParseError(f"{what}: taken_at is not a time: {parts.taken_at}")
     entries = from_folders(parts.tree, what=what)
-    recording = Recording(entries=entries, answers=parts.answers, taken_at=parts.taken_at)
+    answers = {name: msgspec.json.format(bytes(answer), indent=-1) for name, answer in parts.answers.items()}
+    recording = Recording(entries=entries, answers=answers, taken_at=parts.taken_at)
     return Capture(snapshot=snapshot, recording=recording, redacted=parts.redacted)
 
 

@@ -32,6 +32,7 @@ from fabricd.probe.tree import Entry, Link, Refused
 
 _MAX_ENTRIES = 500_000
 _MAX_PATH, _MAX_NAME = 4096, 1024
+_MAX_CHARACTERS = 64 << 20  #: of all paths together
 _RANGE = re.compile(r"^\[(\d{1,6})-(\d{1,6})\]$")
 _NUMBER = re.compile(r"^(0|[1-9]\d{0,5})$")
 _ERRORS = {name: number for number, name in errno.errorcode.items()}
@@ -108,6 +109,7 @@ def from_folders(folders: Folders, *, what: str) -> dict[str, Entry]:
         ParseError: too many files, a path or link that leads out of the tree, content that is none; says where.
     """
     entries: dict[str, Entry] = {}
+    characters = 0
     for folder, files in folders.items():
         if folder:
             _check_path(folder, what)
@@ -119,8 +121,9 @@ def from_folders(folders: Folders, *, what: str) -> dict[str, Entry]:
                 if isinstance(entry, Link):
                     _check_link(path, entry, what)
                 entries[path] = entry
-                if len(entries) > _MAX_ENTRIES:
-                    raise ParseError(f"{what} has more than {_MAX_ENTRIES} files")
+                characters += len(path)
+                if len(entries) > _MAX_ENTRIES or characters > _MAX_CHARACTERS:
+                    raise ParseError(f"{what} has more than {_MAX_ENTRIES} files, or paths of immense length")
     for path in entries:
         folder = path.rpartition("/")[0]
         if isinstance(entries.get(folder), bytes | Link):

@@ -9,7 +9,7 @@ from fabricd import config
 from fabricd.capture import read_capture, redacted, take, write_capture
 from fabricd.cli.options import ConfigFile, ReplayFile, Root
 from fabricd.config import Config
-from fabricd.errors import InputError
+from fabricd.errors import ConfigError, InputError
 from fabricd.locations import read_secret_file
 from fabricd.probe.base import Probe, ProbeContext, Roots
 from fabricd.probe.registry import configured_probes
@@ -39,11 +39,22 @@ def capture(
     if replay is not None:
         whole = read_capture(replay)
     else:
-        settings = config.load(config_file).config
+        settings = _settings(config_file)
         whole = take(context(root, settings), probes=probes_of(settings))
     write_capture(file, whole if raw else redacted(whole, key=secret))
     kept = "as they are" if raw else "replaced; look through it before you pass it on"
     typer.echo(f"{file}: names, addresses and ids are {kept}")
+
+
+def _settings(file: Path | None) -> Config:
+    """Return the configuration; a capture needs none, and who takes it may not be allowed to read the daemon's."""
+    try:
+        return config.load(file).config
+    except ConfigError as error:
+        if file is not None:
+            raise
+        typer.echo(f"without the configuration, which has faults: {'; '.join(error.faults)}", err=True)
+        return Config()
 
 
 def context(root: Path | None, settings: Config) -> ProbeContext:

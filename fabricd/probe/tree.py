@@ -14,6 +14,8 @@ from pathlib import Path, PurePosixPath
 
 #: As the kernel has it. Source: kernel include/linux/namei.h, MAXSYMLINKS.
 MAX_LINKS = 40
+#: Links followed, a path on a real machine has a hundred parts.
+_MAX_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,12 @@ class RecordedTree:
 
     def _resolve(self, path: Path, *, last: bool = True) -> str:
         """Return where a path leads, relative to the root; a link at its end is followed if ``last``."""
-        left, at, followed = deque(_parts(str(path))), "", 0
+        left, at, followed, steps = deque(_parts(str(path))), "", 0, 0
         while left:
             part = left.popleft()
+            steps += 1
+            if steps > _MAX_STEPS:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
             if part == "..":
                 at = at.rpartition("/")[0]
                 continue

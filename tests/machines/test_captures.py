@@ -7,17 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from fabricd.capture import Capture, Recording, from_text, record, redacted, source_of, to_text
+from fabricd.capture import Capture, Recording, decoded, from_text, record, redacted, source_of, to_text
 from fabricd.capture_redact import redact_recording
 from fabricd.model.codec import to_json
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.runner import take_snapshot
 from fabricd.redact import redact
 from tests.support import machine
+from tests.support.golden import without_place
 from tests.support.machine_run import FAST, context_of
 
-#: One of each kind; the whole suite is swept by ``bench/captures.py``.
-SOME = ("broken", "cpu-only", "dgx-a100", "gb200-nvl72-host0", "h100-gpu-lost", "levante", "power9-v100", "vm-flat")
+#: One of each kind; the whole suite is swept by ``bench/capture.py``.
+SOME = (
+    "broken",
+    "container-without-gpus",
+    "dgx-a100",
+    "gb200-nvl72-host0",
+    "h100-gpu-lost",
+    "levante",
+    "power9-v100",
+    "vm-flat",
+)
 KEY = b"one key for both"
 
 
@@ -30,23 +40,9 @@ def recorded(request: pytest.FixtureRequest):
         yield recording, without_place(live, str(root))
 
 
-def without_place(snapshot: Snapshot, root: str) -> Snapshot:
-    """Return a snapshot without times, durations, and where its tree lay."""
-    probes = tuple(
-        replace(
-            report,
-            duration_seconds=0.0,
-            reason=report.reason.replace(root, ""),
-            notes=tuple(note.replace(root, "") for note in report.notes),
-        )
-        for report in snapshot.probes
-    )
-    return replace(snapshot, probes=probes, taken_at=0.0, content_hash="")
-
-
 def replayed(recording: Recording) -> Snapshot:
     """Return what the real probes make of a recording."""
-    return without_place(take_snapshot(recording.context()), "/nowhere")
+    return without_place(take_snapshot(recording.context()))
 
 
 def test_the_replay_is_the_machine(recorded):
@@ -59,7 +55,7 @@ def test_through_the_file(recorded):
     text = to_text(Capture(recording=recording, snapshot=live))
     again = from_text(text.encode(), what="capture")
     assert again.recording == recording
-    assert without_place(source_of(again).refresh(), "/nowhere") == replace(live, this_host=False)
+    assert without_place(source_of(again).refresh()) == replace(live, this_host=False)
     assert again.snapshot == replace(live, content_hash=again.snapshot.content_hash)
     assert max(map(len, text.splitlines())) < 3000, "lines that nobody can review"
 
@@ -67,9 +63,10 @@ def test_through_the_file(recorded):
 def test_redacting_before_and_after_the_probes_is_the_same(recorded):
     """The law of redaction: files and answers are replaced as the snapshot that comes of them is."""
     recording, live = recorded
-    entries, answers = redact_recording(recording.entries, recording.answers, key=KEY)
-    before = replayed(replace(recording, entries=entries, answers=answers))
-    after = without_place(redact(live, key=KEY), "/nowhere")
+    entries, answers = redact_recording(recording.entries, decoded(recording.answers), key=KEY)
+    told = {name: to_json(answer) for name, answer in answers.items()}
+    before = replayed(replace(recording, entries=entries, answers=told))
+    after = without_place(redact(live, key=KEY))
     # The id is a hash over what was replaced.
     same_id = replace(before, node=replace(before.node, node_id=after.node.node_id))
     assert same_id == after

@@ -42,6 +42,19 @@ def timeless(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, taken_at=0.0, content_hash="", probes=reports)
 
 
+def without_place(snapshot: Snapshot, root: str = "/nowhere") -> Snapshot:
+    """Return a snapshot without times, durations, its hash, and where its tree lay."""
+    reports = tuple(
+        replace(
+            report,
+            reason=report.reason.replace(root, ""),
+            notes=tuple(note.replace(root, "") for note in report.notes),
+        )
+        for report in snapshot.probes
+    )
+    return timeless(replace(snapshot, probes=reports))
+
+
 def _groups(devices: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return [list(group) for _, group in groupby(devices, key=lambda device: device.get("physical_function", ""))]
 

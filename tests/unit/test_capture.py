@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -242,7 +243,7 @@ def test_what_is_no_capture_is_refused(data):
 def test_a_file_beyond_all_bounds(tmp_path):
     file = tmp_path / "large"
     with file.open("wb") as stream:
-        stream.truncate((64 << 20) + 1)
+        stream.truncate((32 << 20) + 1)
     with pytest.raises(InputError, match="larger than"):
         read_capture(file)
     with pytest.raises(InputError, match="No such file"):
@@ -275,3 +276,28 @@ def test_nodes_of_a_cluster_are_replaced_alike_under_one_key():
     a, b = (redacted(Capture(snapshot=hgx(name)), key=b"k").snapshot for name in "aa")
     assert to_builtins(a) == to_builtins(b)
     assert redacted(Capture(snapshot=node("c")), key=b"k").snapshot.node != a.node
+
+
+def test_paths_that_take_for_ever_end():
+    """Forty links of a thousand steps each are no path of a machine."""
+    tree = RecordedTree({f"l{number}": Link("x/../" * 500 + f"l{number + 1}") for number in range(39)} | {"x/y": None})
+    assert answered(tree.status, Path("/l0")) == errno.ENAMETOOLONG
+
+
+def test_a_source_that_hangs_is_recorded_as_such(tmp_path):
+    class Hanging:
+        name = "nvml"
+        deadline_seconds = 0.05
+
+        def run(self, _ctx):
+            gate.wait()
+
+    gate = threading.Event()
+    try:
+        context = ProbeContext(roots=Roots.under(tmp_path), this_host=False)
+        recording, live = record(context, probes=[Hanging()])
+    finally:
+        gate.set()
+    assert live.probes[0].outcome is Outcome.FAILED
+    again = {report.name: report for report in take_snapshot(recording.context()).probes}["nvml"]
+    assert (again.outcome, again.reason) == (Outcome.FAILED, live.probes[0].reason)

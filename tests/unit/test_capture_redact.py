@@ -1,11 +1,11 @@
 """Every source of a capture holds things that identify a machine; none of them is left, and all still fit together."""
 
-import json
 import re
 
 import pytest
 
 from fabricd.capture import Capture, Recording, finished, redacted, to_text
+from fabricd.model.codec import to_json
 from fabricd.model.device import Gid, Gpu, Hca, HcaPort, LldpNeighbor, MigInstance, NvlinkFabric
 from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
 from fabricd.model.network import NetworkRule
@@ -68,9 +68,7 @@ def recording() -> Recording:
         f"{NIC}/infiniband/rocexb8cef60300aabbcc/ports/1/gids/0": f"fe80:0000:0000:0000:{GUID}\n".encode(),
         f"{NIC}/infiniband/rocexb8cef60300aabbcc/ports/1/gids/1": b"0000:0000:0000:0000:0000:ffff:0a14:1e28\n",
     }
-    return Recording(
-        entries=entries, answers={name: json.loads(json.dumps(lean(one))) for name, one in answers().items()}
-    )
+    return Recording(entries=entries, answers={name: to_json(lean(one)) for name, one in answers().items()})
 
 
 def answers() -> dict[str, object]:
