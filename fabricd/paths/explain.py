@@ -34,8 +34,8 @@ def why_behind(path: Path, best: Path, policy: Policy) -> str:
         f"its network is for {path.role}" + _would_be(path, best),
         f"by policy {policy}, {best.transport} comes before {path.transport}" + _would_be(path, best),
         _slower(path, best),
-        f"as fast, but more speaks against it: {'; '.join(_against(path))}",
         f"as fast, but over {path.transport} instead of {best.transport}",
+        f"as fast, but more speaks against it: {'; '.join(_against(path))}",
     )
     return reasons[part]
 

@@ -26,8 +26,8 @@ def order_key(path: Path, policy: Policy) -> OrderKey:
 
     In this order: there is a path at all; nothing that it needs is missing from what is known; its network is for
     jobs' data; by policy ``priority`` the class of transport; the least estimated time, known before unknown, between
-    nodes in three digits; less that speaks against it (cautions, copies in host memory); between nodes the class of
-    transport; and what ``rank_key`` says.
+    nodes in three digits; between nodes the class of transport; less that speaks against it (cautions, copies in host
+    memory); and what ``rank_key`` says.
     """
     between = bool(path.network)
     transport = _TRANSPORT_ORDER[path.transport]
@@ -38,8 +38,8 @@ def order_key(path: Path, policy: Policy) -> OrderKey:
         role_rank(path.role) if between and path.role not in _FOR_DATA else 0,
         transport if policy is Policy.PRIORITY else 0,
         _LAST if time is None else float(f"{time:.{_DIGITS}g}") if between else time,
-        len(path.cautions) + sum(end.gdr is False for end in path.ends),
         transport if between else 0,
+        len(path.cautions) + sum(end.gdr is False for end in path.ends),
         rank_key(path),
     )
 
