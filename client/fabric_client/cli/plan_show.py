@@ -26,7 +26,8 @@ def show_rings(plan: CollectivePlan) -> None:
         )
     ]
     rows += [_alternative(one) for one in plan.alternatives]
-    rows.append(("possible", format_bandwidth(plan.bound_bytes_per_second), _share(plan), "", ""))
+    possible = "possible" + " without it" * any(one.name == "nvls" for one in plan.alternatives)
+    rows.append((possible, format_bandwidth(plan.bound_bytes_per_second), _share(plan), "", ""))
     out.print(table(("", ">BUS BANDWIDTH", "BY", ">PREDICTED", "WITH"), rows))
     _print_limits(plan.bottleneck)
     out.print()
@@ -95,9 +96,8 @@ def _share(plan: CollectivePlan) -> str:
 
 
 def _alternative(one: Alternative) -> tuple[str, ...]:
-    names = {"nccl": "NCCL by itself", "equal speed": "as a graph file"}
-    kinds = {"trees": "trees", "nvls": "NVSwitch reduces"}
-    by = kinds.get(one.name, f"{one.count} rings")
+    names = {"nccl": "NCCL by itself", "equal speed": "as a graph file", "nvls": "possible by NVLS"}
+    by = {"trees": "another plan", "nvls": "NVSwitches reduce"}.get(one.name, f"{one.count} rings")
     return (names.get(one.name, one.name), format_bandwidth(one.bandwidth_bytes_per_second), by, *_told(one.predicted))
 
 

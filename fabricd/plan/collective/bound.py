@@ -73,10 +73,18 @@ def bound(kinds: Sequence[Kind], collective: str, *, root_kind: int = 0, root: i
     return min(found, key=lambda one: one.busbw)
 
 
-def crossing_bound(kinds: Sequence[Kind]) -> Bound:
-    """Return what bounds an all-reduce even if the network reduces: the message crosses every cut once each way."""
-    sides = [[Cuts(kind.fabric, reverse=turned) for kind in kinds] for turned in (False, True)]
-    return min((one for cuts in sides for one in _parting(kinds, cuts)), key=lambda one: one.busbw)
+def reducing_bound(kinds: Sequence[Kind]) -> Bound:
+    """Return what bounds an all-reduce if the switches within a machine reduce, and the network between them does not.
+
+    The message then crosses every cut once each way.
+    """
+    found: list[Bound] = []
+    for turned in (False, True):
+        cuts = [Cuts(kind.fabric, reverse=turned) for kind in kinds]
+        found += _parting(kinds, cuts)
+        if not _alone(kinds):
+            found.append(_by_machines(kinds, cuts))
+    return min(found, key=lambda one: one.busbw)
 
 
 def _ranks(kinds: Sequence[Kind]) -> int:
@@ -149,20 +157,25 @@ def _partitions(kinds: Sequence[Kind], cuts: Sequence[Cuts]) -> Iterator[Bound]:
         _sum_of_parts(cut, [[int(rank)] for rank in cut.ranks], rest) for cut, rest in zip(cuts, beyond, strict=True)
     ]
     width = sum(kind.count * one for kind, one in zip(kinds, single, strict=True))
-    yield Bound(width / total, 0, (), f"all ranks together send {width:.4g} GB/s, and each must send what it reduces")
+    yield Bound(
+        width / total, 0, (), f"{total} ranks together send {width:.5g} GB/s, and each must send what it reduces"
+    )
     if not _alone(kinds):
-        nodes = sum(kind.count for kind in kinds)
-        width = sum(
-            kind.count * _sum_of_parts(cut, [cut.ranks.tolist()], [cut.rest])
-            for kind, cut in zip(kinds, cuts, strict=True)
-        )
-        busbw = (total - 1) / total * width / (nodes - 1)
-        yield Bound(busbw, 0, (), f"all machines together send {width:.4g} GB/s, and each must send what it reduces")
+        yield _by_machines(kinds, cuts)
     elif total <= _MAX_RANKS_FOR_ISLANDS:
         for parts in _islands(cuts[0]):
             width = _sum_of_parts(cuts[0], parts, [])
             busbw = (total - 1) / total * width / (len(parts) - 1)
             yield Bound(busbw, 0, (), f"{len(parts)} islands of ranks together send {width:.4g} GB/s")
+
+
+def _by_machines(kinds: Sequence[Kind], cuts: Sequence[Cuts]) -> Bound:
+    total, nodes = _ranks(kinds), sum(kind.count for kind in kinds)
+    width = sum(
+        kind.count * _sum_of_parts(cut, [cut.ranks.tolist()], [cut.rest]) for kind, cut in zip(kinds, cuts, strict=True)
+    )
+    busbw = (total - 1) / total * width / (nodes - 1)
+    return Bound(busbw, 0, (), f"{nodes} machines together send {width:.5g} GB/s, and each must send what it reduces")
 
 
 def _sum_of_parts(cuts: Cuts, parts: Sequence[Sequence[int]], beyond: Sequence[int]) -> float:

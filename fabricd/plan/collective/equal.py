@@ -6,7 +6,7 @@ full already.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,8 +19,10 @@ MAX_CHANNELS = 32
 #: This much of the packing is enough.
 _GOOD = 0.985
 _MAX_COUNTS = 10
-_PASSES = 4
+_PASSES = 6
+_STARTS = 3
 _STEEPNESS = 12
+_STRAIN_STEEPNESS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,11 @@ def at_one_speed(routes: Routes, packing: Packing, known: Sequence[Column] = ())
     best: dict[int, Channels] = {}
     if not packing.columns:
         return best
+    if any(column.value > 1 for column in (*packing.columns, *known)):
+        # NCCL makes every second machine change places within each pair of channels, or within none.
+        known = [_paired(column) for column in known]
+        halves = [weight * column.value / 2 for column, weight in zip(packing.columns, packing.weights, strict=True)]
+        packing = replace(packing, columns=tuple(map(_paired, packing.columns)), weights=tuple(halves))
     pool = [*packing.columns, *known]
     for columns in (*_rounded(packing), *_greedy(pool, capacity), known):
         _keep(best, columns, capacity)
@@ -66,6 +73,11 @@ def at_one_speed(routes: Routes, packing: Packing, known: Sequence[Column] = ())
             break
         _keep(best, columns, capacity)
     return best
+
+
+def _paired(column: Column) -> Column:
+    """Return a ring twice as one column; a pair as it is."""
+    return column if column.value > 1 else Column(column.segments * 2, 2 * column.usage)
 
 
 def _keep(best: dict[int, Channels], columns: Iterable[Column], capacity: Floats) -> None:
@@ -123,41 +135,51 @@ def _counts(routes: Routes, packing: Packing) -> list[int]:
 
 
 def _rerouted(routes: Routes, packing: Packing) -> Iterator[list[Column]]:
-    for count in _counts(routes, packing):
-        random = np.random.default_rng(count)
-        chosen: list[Column] = []
-        load = np.zeros(len(routes.fabric.links))
-        while sum(column.value for column in chosen) < count:
-            column = _around(routes, load, random)
-            chosen.append(column)
-            load += column.usage
-        for _ in range(_PASSES):
-            if not _improve(routes, chosen, load, random):
-                break
-        yield chosen
+    pairs = packing.columns[0].value > 1
+    for start in range(_STARTS):
+        for count in _counts(routes, packing):
+            random = np.random.default_rng((count, start))
+            chosen: list[Column] = []
+            load = np.zeros(len(routes.fabric.links))
+            while sum(column.value for column in chosen) < count:
+                column = _around(routes, load, random, pairs=pairs)
+                chosen.append(column)
+                load += column.usage
+            for _ in range(_PASSES):
+                if not _improve(routes, chosen, load, random):
+                    break
+            yield chosen
 
 
-def _around(routes: Routes, load: Floats, random: np.random.Generator) -> Column:
-    """Return a ring around what is full."""
+def _around(routes: Routes, load: Floats, random: np.random.Generator, *, pairs: bool) -> Column:
+    """Return a ring, or a pair of them, around what is full."""
     capacity = routes.fabric.capacity
     relative = load / capacity
     fullest = float(relative.max())
     lengths = np.exp(_STEEPNESS * (relative / fullest - 1)) / capacity if fullest else 1 / capacity
     columns = cheapest_columns(routes, lengths * (1 + random.random(len(lengths)) / 1000)).columns
-    return min(columns, key=lambda column: float(column.usage @ lengths) / column.value)
+    best = min(columns, key=lambda column: float(column.usage @ lengths) / column.value)
+    return _paired(best) if pairs else best
 
 
 def _improve(routes: Routes, chosen: list[Column], load: Floats, random: np.random.Generator) -> bool:
-    """Route those that use the fullest links anew, half of the channels; tell whether the load fell."""
-    capacity = routes.fabric.capacity
-    before = float((load / capacity).max())
-    full = load / capacity >= before * (1 - 1e-9)
-    order = sorted(range(len(chosen)), key=lambda at: -float(chosen[at].usage[full].sum()))
-    for at in order[: (len(chosen) + 1) // 2]:
-        old = chosen[at]
-        rest = load - old.usage
-        new = _around(routes, rest, random)
-        if new.value == old.value and float(((rest + new.usage) / capacity).max()) <= before * (1 + 1e-12):
+    """Route those that use the fullest links anew, each if that eases the load; tell whether any was."""
+    relative = load / routes.fabric.capacity
+    fullest = float(relative.max())
+    full = relative >= fullest * (1 - 1e-9)
+    using = [float(column.usage[full].sum()) for column in chosen]
+    eased = False
+    for at in sorted((at for at, uses in enumerate(using) if uses), key=lambda at: -using[at]):
+        rest = load - chosen[at].usage
+        new = _around(routes, rest, random, pairs=chosen[at].value > 1)
+        before, after = (_strain(one / routes.fabric.capacity / fullest) for one in (load, rest + new.usage))
+        if after < before * (1 - 1e-9):
             chosen[at] = new
             load[:] = rest + new.usage
-    return float((load / capacity).max()) < before * (1 - 1e-9)
+            eased = True
+    return eased
+
+
+def _strain(relative: Floats) -> float:
+    """Return what counts the fullest links most, and those next to them, too."""
+    return float(np.exp(_STRAIN_STEEPNESS * (np.minimum(relative, 10) - 1)).sum())

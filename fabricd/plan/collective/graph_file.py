@@ -15,7 +15,6 @@ from fabricd.paths.nccl.kinds import PathKind
 from fabricd.paths.nccl.system import Device, node_key
 from fabricd.plan.collective.cluster import Part
 from fabricd.plan.collective.columns import Segment
-from fabricd.plan.collective.equal import MAX_CHANNELS
 from fabricd.plan.collective.lanes import Lane
 from fabricd.plan.collective.planner import Planner
 from fabricd.plan.nccl.graphs import Pattern
@@ -46,33 +45,17 @@ def graph_file(planner: Planner, machine: int = 0) -> str:
         raise InputError("no ring: some rank cannot be reached from another")
     number = plan.members[machine].part
     part = planner.engine_parts[number]
-    lanes, speed = _paired(equal.lanes, number), equal.speed * equal.count
+    lanes = equal.lanes[number]
     size = 2 + len(lanes) * (1 + part.fabric.ranks + (2 if part.fabric.nets else 0))
     if size > _MAX_ELEMENTS or part.fabric.ranks + 2 > NCCL_MAX_CHILDREN:
         raise InputError(f"{len(lanes)} rings over {part.fabric.ranks} GPUs", hint="more than NCCL reads of a file")
-    graph = Element("graph", _attributes(part, lanes, speed / len(lanes)), tuple(_channels(part, lanes)))
+    graph = Element("graph", _attributes(part, lanes, equal.speed), tuple(_channels(part, lanes)))
     return render(Element("graphs", {"version": _VERSION}, (graph,)))
-
-
-def _paired(lanes: Sequence[Sequence[Lane]], number: int) -> list[Lane]:
-    """Return a part's lanes so that those that cross stand beside their mirror image, and others beside themselves.
-
-    NCCL makes every second machine change places within each pair, or none; each lane twice makes that right.
-    """
-    own = list(lanes[number])
-    if not any(lane.even != lane.odd for one in lanes for lane in one):
-        return own
-    mirrored = (a.even == b.odd and a.odd == b.even for one in lanes for a, b in zip(one[::2], one[1::2], strict=False))
-    if len(own) % 2 == 0 and all(mirrored):
-        return own
-    if 2 * len(own) > MAX_CHANNELS:
-        raise InputError(f"{len(own)} rings that change ports on every other machine", hint="NCCL pairs at most 16 so")
-    return [lane for first in own for lane in (first, Lane(first.odd, first.even, first.width))]
 
 
 def _attributes(part: Part, lanes: Sequence[Lane], speed: float) -> dict[str, str]:
     segments = [lane.even for lane in lanes]
-    crossed = any(lane.even != lane.odd for lane in lanes)
+    crossed = any(lane.even != lane.odd for lane in lanes)  # then all lanes come in pairs that change places
     nets = part.fabric.nets
     return {
         "id": _RING_ID,

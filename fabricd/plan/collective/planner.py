@@ -11,14 +11,14 @@ from fabricd.model.path import Hop
 from fabricd.paths.nccl.environment import NcclEnvironment
 from fabricd.paths.nccl.system import HOST_SHIFT
 from fabricd.paths.nccl.view import HOP_NAMES, node_names
-from fabricd.plan.collective.bound import Bound, bound, crossing_bound
+from fabricd.plan.collective.bound import Bound, bound, reducing_bound
 from fabricd.plan.collective.cluster import ENGINE, FREE, EqualSpeed, Part, joined, joined_at_one_speed, packed_parts
 from fabricd.plan.collective.fabric import Floats
 from fabricd.plan.collective.lanes import channels_over
 from fabricd.plan.collective.machines import ranks_of
 from fabricd.plan.nccl.emulate import plan_cluster
 from fabricd.plan.nccl.job import Collective
-from fabricd.plan.predict import conditions_of, merge_ports, predict
+from fabricd.plan.predict import Calibration, conditions_of, merge_ports, predict
 
 COLLECTIVES = {
     "all_reduce": Collective.ALL_REDUCE,
@@ -44,6 +44,7 @@ class Request:
         size: bytes of the larger of the whole send and receive buffer.
         routes: ``ENGINE`` or ``FREE``, see ``fabricd.plan.collective.fabric``.
         environment: NCCL's settings to assume.
+        calibration: results of these machines, for the prediction.
     """
 
     topologies: Sequence[NcclTopology]
@@ -53,6 +54,7 @@ class Request:
     size: int = 1 << 30
     routes: str = ENGINE
     environment: NcclEnvironment | None = None
+    calibration: Calibration | None = None
 
     def check(self) -> None:
         """Raise InputError for a collective or routes that do not exist."""
@@ -149,11 +151,14 @@ class Planner:
         if any(one != other for one, other in zip(merged, request.topologies, strict=True)):
             basis = plan_cluster(merged, request.order, environment=request.environment)
         conditions, operation = conditions_of(merged[0]), COLLECTIVES[request.collective]
-        theirs = predict(basis, conditions, operation, request.size)
+        theirs = predict(basis, conditions, operation, request.size, calibration=request.calibration)
         if self.equal_speed is None:
             return theirs, None
         total = self.equal_speed.speed * self.equal_speed.count * 1e9
-        return theirs, predict(basis, conditions, operation, request.size, bandwidth=total)
+        ours = predict(
+            basis, conditions, operation, request.size, calibration=request.calibration, bandwidth=total
+        )
+        return theirs, ours
 
     def rank_names(self) -> tuple[str, ...]:
         """Return the GPU of each rank."""
@@ -165,8 +170,8 @@ class Planner:
 
     @cached_property
     def reduced_in_network(self) -> float:
-        """All-reduce by a network that reduces: as bus bandwidth, what the weakest cut between ranks allows, GB/s."""
-        return crossing_bound([part.kind for part in self.parts]).busbw
+        """What bounds an all-reduce if NVSwitches reduce, GB/s of bus bandwidth."""
+        return reducing_bound([part.kind for part in self.parts]).busbw
 
     def bottleneck(self) -> tuple[Hop, ...]:
         """Return the links that hold the rings back."""

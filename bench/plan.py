@@ -1,0 +1,145 @@
+"""Rings and trees against NCCL's and against what is possible, and the time it takes to pack them.
+
+    python -m bench.plan [--trees] [--scale] [FOLDER ...]
+
+A folder holds ``X.xml`` with NCCL's own answers ``X.Nnode.json`` beside it; by default tests/nccl/machines. Ratios are
+median/least over the machines; times are CPU time, warm. ``--trees`` packs trees, too; ``--scale`` times whole plans
+from 1,024 to 16,384 ranks.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from fabricd.paths.nccl.build import build_system
+from fabricd.paths.nccl.rules import compute_paths
+from fabricd.plan.collective.bound import Kind, bound
+from fabricd.plan.collective.cluster import known_columns
+from fabricd.plan.collective.equal import at_one_speed
+from fabricd.plan.collective.fabric import EngineRoutes, Fabric, FreeRoutes, Routes
+from fabricd.plan.collective.plan import ring_plan
+from fabricd.plan.collective.planner import Planner, Request
+from fabricd.plan.collective.rings import pack
+from fabricd.plan.collective.trees import pack_trees
+from tests.support.nccl_golden import OWN, Golden
+
+T = TypeVar("T")
+_MODELS = ("engine", "free")
+
+
+@dataclass
+class Figures:
+    """Ratios and times of all machines, by name."""
+
+    rows: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float) -> None:
+        """Add one machine's figure."""
+        self.rows.setdefault(name, []).append(value)
+
+    def show(self, title: str) -> None:
+        """Print a line for each name."""
+        count = max(map(len, self.rows.values()), default=0)
+        print(f"\n{title}: {count} machines\n{'':<44} {'median':>9} {'least':>9} {'most':>9}")
+        for name, values in self.rows.items():
+            print(f"{name:<44} {statistics.median(values):>9.3f} {min(values):>9.3f} {max(values):>9.3f}")
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """Return a result and the CPU time it took, ms."""
+    began = time.process_time()
+    result = work()
+    return result, (time.process_time() - began) * 1e3
+
+
+def judged(folders: Sequence[Path]) -> Iterator[Golden]:
+    """Yield the machines that NCCL takes as one and has rings on, of two ranks and more."""
+    for folder in folders:
+        for golden in map(Golden, sorted(folder.glob("*node.json"))):
+            answers = golden.answers
+            gpus = sum(node["type"] == "GPU" for node in answers["nodes"])
+            whole = answers["search"].get("gpus_after_trim") == gpus and answers.get("hosts_in_xml", 1) == 1
+            if whole and answers["graphs"]["ring"].get("nChannels") and gpus * golden.nodes > 1:
+                yield golden
+
+
+def measure(golden: Golden, figures: Figures, *, trees: bool) -> None:
+    """Add one machine's figures."""
+    fabric = Fabric(compute_paths(build_system(golden.topology())), between_nodes=golden.nodes > 1)
+    kinds = [Kind(fabric, golden.nodes)]
+    gather, reduce = bound(kinds, "all_gather").busbw, bound(kinds, "all_reduce").busbw
+    engine, graph = EngineRoutes(fabric), golden.graph("ring")
+    known = known_columns(engine, graph)
+    theirs = len(graph.channels) * (graph.bandwidth_inter if golden.nodes > 1 else graph.bandwidth_intra)
+    figures.add("NCCL's rings / all-gather optimum", theirs / gather)
+    for model, routes in zip(_MODELS, (engine, FreeRoutes(fabric)), strict=True):
+        packing, spent = timed(lambda routes=routes: pack(routes, known))
+        figures.add(f"rings, {model} / all-gather optimum", packing.total / gather)
+        figures.add(f"rings, {model} / certified limit", packing.total / packing.limit)
+        figures.add(f"rings, {model} / NCCL's", packing.total / theirs)
+        figures.add(f"rings, {model}: ms", spent)
+        if model == "engine":
+            options, spent = timed(lambda packing=packing: at_one_speed(engine, packing, known))
+            told = max(one.total for one in options.values())
+            figures.add("channels of one speed / rings, engine", told / packing.total)
+            figures.add("channels of one speed: ms", spent)
+        if trees:
+            add_trees(routes, golden.nodes, model, figures, gather=gather, reduce=reduce, rings=packing.total)
+
+
+def add_trees(
+    routes: Routes, nodes: int, model: str, figures: Figures, *, gather: float, reduce: float, rings: float
+) -> None:
+    """Add what trees carry."""
+    spread, spent = timed(lambda: pack_trees(routes, nodes, "all_gather"))
+    pairs, more = timed(lambda: pack_trees(routes, nodes, "all_reduce"))
+    if spread is None or pairs is None:
+        return
+    figures.add(f"trees, {model} / all-gather optimum", spread.busbw / gather)
+    figures.add(f"trees, {model}: ms", spent)
+    figures.add(f"pairs of trees, {model} / all-reduce bound", pairs.busbw / reduce)
+    figures.add(f"pairs of trees, {model} / rings", pairs.busbw / rings)
+    figures.add(f"pairs of trees, {model}: ms", more)
+
+
+def scale(golden: Golden) -> None:
+    """Print the time of whole plans: NCCL's search, packing, bound, channels of one speed, prediction."""
+    topology = golden.topology()
+    gpus = sum(node["type"] == "GPU" for node in golden.answers["nodes"])
+    print(f"\nwhole plans on {golden}\n{'ranks':>8} {'nodes':>8} {'s':>8}")
+    for ranks in (64, 256, 1024, 4096, 16384):
+        nodes = ranks // gpus
+        names = [f"node{number}" for number in range(nodes)]
+        request = Request(topologies=[topology], order=[0] * nodes, names=names)
+        _, spent = timed(lambda request=request: ring_plan(Planner(request)))
+        print(f"{nodes * gpus:>8} {nodes:>8} {spent / 1e3:>8.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", nargs="*", type=Path, default=[OWN], metavar="FOLDER")
+    parser.add_argument("--trees", action="store_true")
+    parser.add_argument("--scale", action="store_true")
+    options = parser.parse_args()
+    goldens = list(judged(options.folders))
+    if not goldens:
+        parser.error("no folder has machines with NCCL's answers")
+    measure(goldens[0], Figures(), trees=options.trees)  # imports and tables
+    for title, chosen in (
+        ("one node", [one for one in goldens if one.nodes == 1]),
+        ("several nodes", [one for one in goldens if one.nodes > 1]),
+    ):
+        figures = Figures()
+        for golden in chosen:
+            measure(golden, figures, trees=options.trees)
+        figures.show(title)
+    if options.scale:
+        scale(max((one for one in goldens if one.nodes > 1), key=lambda one: len(one.answers["links"])))
+
+
+if __name__ == "__main__":
+    main()
