@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
+from fabric_client.cli.placement_option import PlacementOption, read_all
 from fabric_client.cli.show import clean
 from fabric_client.cli.source import FromOption, Source, load, read_input
 from fabric_client.cli.topology_option import TopologyOption, with_topology
@@ -20,7 +21,6 @@ from fabricd.graph.placement import placement
 from fabricd.install import install_line
 from fabricd.model.codec import from_json
 from fabricd.model.snapshot import Snapshot
-from fabricd.placement.read import read_placement
 from fabricd.plan.collective.machines import machines_of
 from fabricd.plan.export import NODE_FORMATS, Exported, export_cluster, export_node
 from fabricd.plan.export.dot import dot
@@ -40,10 +40,6 @@ class ExportFormat(StrEnum):
 
 FormatOption = Annotated[ExportFormat, typer.Option("--format", "-f", help="What to write.")]
 NodeOption = Annotated[str, typer.Option("--node", help="Of a form for one node: which, by default the first.")]
-PlacementOption = Annotated[
-    list[str] | None,
-    typer.Option("--placement", metavar="FILE", help="Where nodes stand, for slurm-topology: labels, topograph, ..."),
-]
 OrderOption = Annotated[
     str, typer.Option("--order", metavar="FILE", help="Answer of `fabricctl order --json`, for hostfile and rankfile.")
 ]
@@ -112,7 +108,7 @@ def _cluster(form: ExportFormat, nodes: Mapping[str, Snapshot], files: Sequence[
         if form is ExportFormat.HOSTFILE:
             return export_cluster(form.value, {name: nodes[name] for name in given.nodes}, places={})
         return export_cluster(form.value, nodes, places={}, order=given.order)
-    imports = [read_placement(read_input(file), file) for file in files]
+    imports = read_all(files)
     places = {}
     if form is ExportFormat.SLURM_TOPOLOGY:
         by_id = placement({snapshot.node.node_id: snapshot for snapshot in nodes.values()}, imports)

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
+from fabric_client.cli.placement_option import PlacementOption, read_all
 from fabric_client.cli.ranks_option import parse_ranks
 from fabric_client.cli.show import clean, console, print_json, table
 from fabric_client.cli.source import FromOption, JsonOption, load, read_input
 from fabricd.errors import InputError
 from fabricd.model.codec import from_json
 from fabricd.placement.hostlist import expand
-from fabricd.placement.read import read_placement
 from fabricd.plan.order import PairBandwidth, RankOrder, RankPlace, rank_order
 from fabricd.plan.order.from_map import named_places, rank_places
 from fabricd.plan.order.mesh import Mesh
@@ -26,10 +26,6 @@ HostsOption = Annotated[
     ),
 ]
 PerNodeOption = Annotated[int, typer.Option("--per-node", min=1, max=1024, help="Ranks on each of --hosts.")]
-PlacementOption = Annotated[
-    list[str] | None,
-    typer.Option("--placement", metavar="FILE", help="Where nodes stand: Slurm's topology, topograph, labels."),
-]
 BandwidthOption = Annotated[
     str, typer.Option("--bandwidth", metavar="FILE", help="Measured pairs of nodes (CSV: src,dst or nodes; a figure).")
 ]
@@ -69,7 +65,7 @@ def order(
         raise InputError("--move-ranks bears on --mesh only", hint="an order of whole nodes is enough for one ring")
     if where and not bandwidth:
         raise InputError("--where chooses rows of --bandwidth", hint="add --bandwidth FILE")
-    imports = [read_placement(read_input(file), file) for file in placement or ()]
+    imports = read_all(placement)
     places = named_places(expand(hosts), per_node, imports) if hosts else rank_places(load(origin).nodes, imports)
     pairs = _pairs(bandwidth, where or ())
     fixed = parse_ranks(fix, "--fix")
