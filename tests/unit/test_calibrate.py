@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric_client.cli.calibrate import load_calibration
@@ -34,10 +34,10 @@ def predicted(nodes=2, collective=Collective.ALL_REDUCE, size=GIB, calibration=N
     return predict(NCCL[nodes], CONDITIONS, collective, size, calibration=calibration)
 
 
-def row(size, microseconds, nodes=2):
+def row(size, microseconds, nodes=2, rounds=2):
     ranks = RANKS * nodes
     algbw = size / microseconds / 1e3
-    return Row(size, microseconds, algbw, algbw * 2 * (ranks - 1) / ranks)
+    return Row(size, microseconds, algbw, algbw * rounds * (ranks - 1) / ranks)
 
 
 def calibration_of(*rows, nodes=2, name="all_reduce"):
@@ -71,6 +71,29 @@ def test_measured_sizes_stand():
     assert below < predicted(size=1 << 20, calibration=calibration).time_seconds
 
 
+def test_measured_sizes_are_known_well_and_others_less():
+    plain = {size: predicted(size=size).time_seconds * 1e6 for size in (1 << 24, GIB)}
+    calibration = calibration_of(*(row(size, 1.2 * time) for size, time in plain.items()))
+
+    def width(size, calibration=calibration):
+        found = predicted(size=size, calibration=calibration)
+        return found.busbw_high_bytes_per_second / found.busbw_low_bytes_per_second
+
+    assert [width(1 << 24), width(1 << 28), width(GIB)] == pytest.approx([1.05 / 0.95] * 3)
+    assert 1.11 < width(4 * GIB) < width(4 * GIB, None)
+
+
+def test_other_rings_are_not_what_was_measured():
+    gather = Collective.ALL_GATHER
+    measured = row(GIB, 1.5e6 * predicted(collective=gather).time_seconds, rounds=1)
+    calibration = calibration_of(measured, name="all_gather")
+    assert predicted(collective=gather, calibration=calibration).time_seconds * 1e6 == pytest.approx(measured.time)
+    wide = {"bandwidth": 4 * NCCL[2].ring_bandwidth * 1e9}
+    plain, slow = (predict(NCCL[2], CONDITIONS, gather, GIB, calibration=one, **wide) for one in (None, calibration))
+    assert slow.time_seconds * 1e6 < 0.5 * measured.time
+    assert slow.time_seconds == pytest.approx(1.5 * plain.time_seconds, rel=0.15)
+
+
 def test_other_jobs_get_the_scale_where_they_go_as_far():
     calibration = calibration_of(row(GIB, 1.5e6 * predicted().time_seconds))
     for nodes, collective in ((3, Collective.ALL_REDUCE), (2, Collective.ALL_GATHER)):
@@ -80,6 +103,7 @@ def test_other_jobs_get_the_scale_where_they_go_as_far():
     assert predicted(nodes=1, calibration=calibration) == predicted(nodes=1)
 
 
+@settings(max_examples=40)
 @given(
     factors=st.lists(st.floats(0.6, 8), min_size=1, max_size=5),
     sizes=st.lists(st.integers(1, 1 << 34), min_size=2, max_size=6).map(sorted),
@@ -176,6 +200,10 @@ def test_command(fabricctl, tmp_path):
     assert [one.nodes for one in calibration.results] == [1, 2]
     for nodes in (1, 2):
         assert predicted(nodes=nodes, calibration=calibration).time_seconds == pytest.approx(9e-3)
+    using = ("--bytes", "1GiB", "--calibration", tmp_path / "calibration.json", "--json")
+    status, out, _ = fabricctl("plan", "--from", XML, "--nodes", 2, *using)
+    plain = next(one for one in json.loads(out)["alternatives"] if one["name"] == "nccl")
+    assert plain["predicted"]["time_seconds"] == pytest.approx(9e-3)
     status, out, _ = fabricctl("calibrate", files[1], "--from", XML, "--json")
     assert read_calibration(out, source="output") == replace(calibration, results=calibration.results[1:])
 

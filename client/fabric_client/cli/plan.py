@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fabric_client.cli.calibrate import load_calibration
 from fabric_client.cli.paths import EnvOption, View, nccl_variables
 from fabric_client.cli.plan_show import show_nccl, show_rings, show_trees
 from fabric_client.cli.ranks_option import parse_ranks
@@ -26,6 +27,7 @@ from fabricd.model.collective import CollectivePlan
 from fabricd.paths.nccl.environment import NcclEnvironment, parse_environment
 from fabricd.plan.collective.machines import Machines, machines_of
 from fabricd.plan.nccl.emulate import MAX_RANKS
+from fabricd.plan.predict import Calibration
 from fabricd.units import parse_size
 
 
@@ -56,6 +58,10 @@ RoutesOption = Annotated[
     Routes, typer.Option("--routes", help="One route a pair, as an engine obeys; or any routes, for what is possible.")
 ]
 KindOption = Annotated[Kind, typer.Option("--kind", help="What to pack; trees are data to compare with.")]
+CalibrationOption = Annotated[
+    str | None,
+    typer.Option("--calibration", metavar="FILE", help="What `fabricctl calibrate` wrote, for the prediction."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -74,6 +80,7 @@ def plan(
     view: ViewOption = View.PHYSICAL,
     routes: RoutesOption = Routes.ENGINE,
     kind: KindOption = Kind.RINGS,
+    calibration: CalibrationOption = None,
     nccl_env: EnvOption = None,
     without: WithoutOption = None,
     link_down: LinkDownOption = None,
@@ -87,7 +94,8 @@ def plan(
     what_if = what_if_of(without, link_down, port_speed)
     machines = machines_of(as_it_would_be(_topologies(source, nodes), what_if), parse_ranks(ranks, "--ranks"))
     environment = parse_environment(nccl_variables(nccl_env or ()))
-    answer = _plan(machines, collective, parse_size(size), environment, view=view, routes=routes, kind=kind)
+    known = load_calibration(calibration) if calibration else None
+    answer = _plan(machines, collective, parse_size(size), environment, known, view=view, routes=routes, kind=kind)
     if as_json:
         print_json(answer)
     elif view is View.NCCL:
@@ -116,6 +124,7 @@ def _plan(
     collective: str,
     size: int,
     environment: NcclEnvironment,
+    calibration: Calibration | None,
     *,
     view: View,
     routes: Routes,
@@ -136,6 +145,7 @@ def _plan(
             size=size,
             routes=routes.value,
             environment=environment,
+            calibration=calibration,
         )
     )
     if view is View.NCCL:

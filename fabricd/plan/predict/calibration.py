@@ -66,12 +66,16 @@ class Correction:
     points: tuple[Point, ...]  #: none if only the scale is known
     basis: str
 
+    def covers(self, size: int) -> bool:
+        """Return whether smaller and larger messages, or this very one, were measured."""
+        return bool(self.points) and self.points[0].bytes <= size <= self.points[-1].bytes
+
     def time(self, curve: TimeBySize, size: int) -> float:
         """Return the time of a message, us, of a model whose bandwidth is scaled already."""
         if not self.points:
             return curve.time(size)
         sizes = [point.bytes for point in self.points]
-        if not sizes[0] <= size <= sizes[-1]:
+        if not self.covers(size):
             end = self.points[0 if size < sizes[0] else -1]
             return curve.time(size) * end.time_seconds * 1e6 / curve.time(end.bytes)
         above = bisect.bisect_left(sizes, size)

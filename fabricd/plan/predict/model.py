@@ -5,7 +5,7 @@ plus what starting and skew between ranks cost, which grows with size, but less 
 last part and the network's real latency are what NCCL's own model lacks.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fabricd.errors import InputError
 from fabricd.model.collective import Prediction
@@ -14,14 +14,16 @@ from fabricd.paths.nccl.kinds import PathKind
 from fabricd.plan.nccl.emulate import NcclPlan
 from fabricd.plan.nccl.job import Collective, Job
 from fabricd.plan.nccl.tuning import Entry, Lines, choose
-from fabricd.plan.predict.calibration import Calibration
+from fabricd.plan.predict.calibration import Calibration, Correction
 from fabricd.plan.predict.conditions import Conditions
-from fabricd.plan.predict.parameters import CALIBRATED, DOMAIN, FAR, NEAR, Figures, parameters
+from fabricd.plan.predict.parameters import CALIBRATED, DOMAIN, FAR, NEAR, Figures, Spread, parameters
 from fabricd.plan.predict.terms import Terms, terms_of
 
 #: Skew grows with the time on the wire to this power; the rest of the unit is the parameter's.
 SKEW_EXPONENT = 0.4
 MAX_BYTES = 1 << 50
+#: What a second run of nccl-tests differs by, mostly.
+_REPEATABLE = 0.05
 #: Networks that NCCL's own figures were made with.
 _TUNED_TRANSPORTS = (Transport.INFINIBAND, Transport.ROCE, Transport.EFA)
 
@@ -182,23 +184,33 @@ def predict(
     if not 1 <= size <= MAX_BYTES:
         raise InputError(f"a message of {size} bytes", hint=f"1 to {MAX_BYTES} bytes")
     found = calibration.lookup(collective, plan.job, conditions) if calibration else None
-    curve = curve_of(plan, conditions, collective, bandwidth=bandwidth, scale=found.scale if found else 1.0)
-    if curve is None:
+    scale = found.scale if found else 1.0
+    curve = curve_of(plan, conditions, collective, bandwidth=bandwidth, scale=scale)
+    theirs = curve_of(plan, conditions, collective, scale=scale)
+    if curve is None or theirs is None:
         return None
-    microseconds = found.time(curve, size) if found else curve.time(size)
-    known = parameters()
-    busbw = bus_factor(collective, plan.job.ranks) * size / (microseconds * 1e-6)
+    microseconds = curve.time(size)
+    if found:  # what was measured is of NCCL's own rings
+        microseconds *= found.time(theirs, size) / theirs.time(size)
+    seconds = microseconds * 1e-6
+    busbw = bus_factor(collective, plan.job.ranks) * size / seconds
+    spread = _spread(plan, conditions, size, None if bandwidth else found)
     algorithm, protocol = curve.way(size)
-    prediction = Prediction(
-        time_seconds=microseconds * 1e-6,
+    return Prediction(
+        time_seconds=seconds,
         busbw_bytes_per_second=busbw,
+        busbw_low_bytes_per_second=busbw / spread.high if spread else None,
+        busbw_high_bytes_per_second=busbw / spread.low if spread else None,
         algorithm=algorithm,
         protocol=protocol,
-        basis=found.basis if found else known.basis,
+        basis=found.basis if found else parameters().basis + (", none of them AMD's" if conditions.amd else ""),
     )
-    if conditions.amd and found is None:
-        return replace(prediction, basis=f"{prediction.basis}, none of them AMD's")
-    spread = known.spread_of(CALIBRATED if found else group_of(plan.job, conditions), size)
-    return replace(
-        prediction, busbw_low_bytes_per_second=busbw / spread.high, busbw_high_bytes_per_second=busbw / spread.low
-    )
+
+
+def _spread(plan: NcclPlan, conditions: Conditions, size: int, found: Correction | None) -> Spread | None:
+    """Return how far off a prediction may be; None where nothing is known of that."""
+    if found and found.covers(size):
+        return Spread(low=1 - _REPEATABLE, high=1 + _REPEATABLE)
+    if conditions.amd:
+        return None
+    return parameters().spread_of(CALIBRATED if found else group_of(plan.job, conditions), size)
