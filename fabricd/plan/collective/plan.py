@@ -14,10 +14,11 @@ from fabricd.model.collective import (
 from fabricd.model.path import PathType
 from fabricd.paths.nccl.system import HOST_SHIFT
 from fabricd.plan.collective.fabric import EngineRoutes, FreeRoutes
-from fabricd.plan.collective.planner import COLLECTIVES, Planner
+from fabricd.plan.collective.planner import Planner
 from fabricd.plan.collective.reasons import in_gb, nccl_reasons, percent, ring_reasons
 from fabricd.plan.collective.trees import MAX_RANKS, TreePacking, pack_trees
 from fabricd.plan.nccl.graphs import SearchGraph
+from fabricd.plan.nccl.job import COLLECTIVES
 from fabricd.plan.predict.model import bus_factor
 
 #: Beside rings trees are packed for so many ranks at most: more take seconds.

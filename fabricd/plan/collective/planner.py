@@ -17,16 +17,9 @@ from fabricd.plan.collective.fabric import Floats
 from fabricd.plan.collective.lanes import channels_over
 from fabricd.plan.collective.machines import ranks_of
 from fabricd.plan.nccl.emulate import plan_cluster
-from fabricd.plan.nccl.job import Collective
+from fabricd.plan.nccl.job import COLLECTIVES
 from fabricd.plan.predict import Calibration, conditions_of, merge_ports, predict
 
-COLLECTIVES = {
-    "all_reduce": Collective.ALL_REDUCE,
-    "all_gather": Collective.ALL_GATHER,
-    "reduce_scatter": Collective.REDUCE_SCATTER,
-    "broadcast": Collective.BROADCAST,
-    "reduce": Collective.REDUCE,
-}
 ROUTES = (ENGINE, FREE)
 #: A plan names the tightest links, not all of a rack's.
 _MAX_BOTTLENECKS = 16
@@ -155,9 +148,7 @@ class Planner:
         if self.equal_speed is None:
             return theirs, None
         total = self.equal_speed.speed * self.equal_speed.count * 1e9
-        ours = predict(
-            basis, conditions, operation, request.size, calibration=request.calibration, bandwidth=total
-        )
+        ours = predict(basis, conditions, operation, request.size, calibration=request.calibration, bandwidth=total)
         return theirs, ours
 
     def rank_names(self) -> tuple[str, ...]:
