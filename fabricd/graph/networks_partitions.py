@@ -6,8 +6,7 @@ Source: InfiniBand architecture, volume 1, 10.9: two ports need a key in common,
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fabricd.graph.networks_site import hca_port_of
-from fabricd.model.network import Network, NetworkPort
+from fabricd.model.network import Network
 from fabricd.model.snapshot import Snapshot
 
 _FULL = 0x8000
@@ -20,7 +19,8 @@ def by_partition(network: Network, nodes: Mapping[str, Snapshot]) -> Iterator[Ne
     only, nothing proves that it is apart, so the fabric is left as it is.
     """
     ports = network.ports
-    keys = [_full_keys(port, nodes[port.node]) for port in ports]
+    known = {node_id: _full_keys(nodes[node_id]) for node_id in dict.fromkeys(port.node for port in ports)}
+    keys = [known[port.node].get(port.interface, set()) for port in ports]
     groups = _groups(keys) if all(keys) else []
     if len(groups) < 2:
         yield network
@@ -36,9 +36,13 @@ def by_partition(network: Network, nodes: Mapping[str, Snapshot]) -> Iterator[Ne
         )
 
 
-def _full_keys(port: NetworkPort, snapshot: Snapshot) -> set[int]:
-    found = hca_port_of(port, snapshot)
-    return {key & ~_FULL for key in (found.pkeys if found else ()) if key & _FULL}
+def _full_keys(snapshot: Snapshot) -> dict[str, set[int]]:
+    """Return the keys that each of a node's RDMA ports is a full member of."""
+    return {
+        f"{hca.name}:{port.port}": {key & ~_FULL for key in port.pkeys if key & _FULL}
+        for hca in snapshot.hcas
+        for port in hca.ports
+    }
 
 
 def _groups(keys: Sequence[set[int]]) -> list[list[int]]:

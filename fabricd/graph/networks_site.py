@@ -97,7 +97,7 @@ def _matches(rule: NetworkRule, network: Network, port: NetworkPort, snapshot: S
         return False
     if rule.pkey is None and not rule.prefix:
         return True
-    hca_port = hca_port_of(port, snapshot)
+    hca_port = _hca_port(port, snapshot)
     if hca_port is None or network.transport is not Transport.INFINIBAND:
         return False
     keys = {key & ~_MEMBERSHIP_BIT for key in hca_port.pkeys}
@@ -119,8 +119,7 @@ def _vlan(port: NetworkPort, snapshot: Snapshot) -> int | None:
     return next((vlan for vlan in (*own, *told) if vlan is not None), None)
 
 
-def hca_port_of(port: NetworkPort, snapshot: Snapshot) -> HcaPort | None:
-    """Return the RDMA port that a network's port is; None where it is an interface."""
+def _hca_port(port: NetworkPort, snapshot: Snapshot) -> HcaPort | None:
     device, _, number = port.interface.partition(":")
     ports = (one for hca in snapshot.hcas if hca.name == device for one in hca.ports)
     return next((one for one in ports if str(one.port) == number), None)
