@@ -8,6 +8,8 @@ from fabricd.model.path import Hop, Path, Policy
 from fabricd.paths.rank import RankKey, order_key
 from fabricd.units import format_bandwidth, format_latency, format_size, format_time
 
+_ROLE = 2  #: place in ``OrderKey``
+
 
 def explained(paths: Sequence[Path], policy: Policy = Policy.FASTEST) -> tuple[Path, ...]:
     """Return ranked paths with their reasons: the best with what holds it back, each other with why it lost."""
@@ -25,13 +27,15 @@ def why_behind(path: Path, best: Path, policy: Policy) -> str:
     """Return the fact that puts a path behind a better one: the first part of the order in which they differ."""
     *mine, my_figures = order_key(path, policy)
     *theirs, their_figures = order_key(best, policy)
+    if path.role == best.role:  # an NVLink domain comes before what is for data, but that is not the reason
+        mine[_ROLE] = theirs[_ROLE]
     part = next((index for index, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b), len(mine))
     if part == len(mine):
         return _by_figures(path, best, my_figures, their_figures)
     reasons = (
         "there is no path",
         "not verified, so it comes after those of which nothing is missing" + _would_be(path, best),
-        f"its network is for {path.role}" + _would_be(path, best),
+        f"its network is for {path.role}, that of the best for {best.role or 'data'}" + _would_be(path, best),
         f"by policy {policy}, {best.transport} comes before {path.transport}" + _would_be(path, best),
         _slower(path, best),
         f"as fast, but over {path.transport} instead of {best.transport}",

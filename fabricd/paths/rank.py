@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fabricd.model.network import ROLES, role_rank
+from fabricd.model.network import role_rank
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Path, PathType, Policy, Transport
 from fabricd.paths.estimate import Comparison, estimated
@@ -12,7 +12,6 @@ _TYPE_ORDER = {kind: order for order, kind in enumerate(PathType)}
 _TRANSPORT_ORDER = {transport: order for order, transport in enumerate(Transport)}
 _EVIDENCE_ORDER = {evidence: order for order, evidence in enumerate(Evidence)}
 _LAST = float("inf")
-_FOR_DATA = ROLES[:2]
 
 RankKey = tuple[bool, float, bool, float, int, int, int, int, int, tuple[str, ...]]
 OrderKey = tuple[bool, bool, int, int, float, int, int, RankKey]
@@ -24,10 +23,10 @@ _DIGITS = 3
 def order_key(path: Path, policy: Policy) -> OrderKey:
     """Return what answers are ordered by, the best first.
 
-    In this order: there is a path at all; nothing that it needs is missing from what is known; its network is for
-    jobs' data; by policy ``priority`` the class of transport; the least estimated time, known before unknown, between
-    nodes in three digits; between nodes the class of transport; less that speaks against it (cautions, copies in host
-    memory); and what ``rank_key`` says.
+    In this order: there is a path at all; nothing that it needs is missing from what is known; what its network is for
+    (an NVLink domain is for data alone); by policy ``priority`` the class of transport; the least estimated time, known
+    before unknown, between nodes in three digits; between nodes the class of transport; less that speaks against it
+    (cautions, copies in host memory); and what ``rank_key`` says.
     """
     between = bool(path.network)
     transport = _TRANSPORT_ORDER[path.transport]
@@ -35,7 +34,7 @@ def order_key(path: Path, policy: Policy) -> OrderKey:
     return (
         path.type is PathType.DIS,
         bool(path.unverified),
-        role_rank(path.role) if between and path.role not in _FOR_DATA else 0,
+        role_rank(path.role) if between and path.transport is not Transport.NVLINK else 0,
         transport if policy is Policy.PRIORITY else 0,
         _LAST if time is None else float(f"{time:.{_DIGITS}g}") if between else time,
         transport if between else 0,

@@ -23,7 +23,7 @@ FAST = Path(src="a", dst="b", type=PathType.NET, transport=Transport.ETHERNET, n
 paths = st.builds(
     replace,
     st.just(FAST),
-    transport=st.sampled_from(list(Transport)),
+    transport=st.sampled_from([one for one in Transport if one is not Transport.SELF]),
     bandwidth_bytes_per_second=st.none() | st.floats(1e6, 1e12),
     latency_seconds=st.none() | st.floats(0, 1),
     unverified=st.sampled_from([(), ("it lacks something",)]),
