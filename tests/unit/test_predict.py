@@ -13,7 +13,7 @@ from fabricd.graph.nccl_xml_read import read
 from fabricd.model.path import Transport
 from fabricd.plan.nccl.emulate import plan
 from fabricd.plan.nccl.job import Collective
-from fabricd.plan.predict import Conditions, conditions_of, merge_ports, predict
+from fabricd.plan.predict import Conditions, conditions_of, merge_ports, predict, virtual_of
 from fabricd.plan.predict.model import bus_factor, curve_of, time_of
 from fabricd.plan.predict.parameters import BANDS, CALIBRATED, DOMAIN, FAR, NEAR, parameters
 from fabricd.plan.predict.terms import terms_of
@@ -197,4 +197,5 @@ def test_a_snapshot_knows_better():
     topology, snapshot = machine(), hgx()
     for virtualization, virtual in (("none", False), ("kvm", True), ("", False)):
         node = replace(snapshot.node, virtualization=virtualization)
-        assert conditions_of(topology, snapshot=replace(snapshot, node=node)).virtual is virtual
+        assert conditions_of(topology, virtual=virtual_of(replace(snapshot, node=node))).virtual is virtual
+    assert conditions_of(machine(busid="0000:00:05.0"), virtual=False).virtual is False

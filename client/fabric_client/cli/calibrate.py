@@ -17,7 +17,7 @@ from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.model.codec import to_json
 from fabricd.plan.nccl.emulate import NcclPlan, plan
 from fabricd.plan.nccl.job import COLLECTIVES, Collective
-from fabricd.plan.predict import Calibration, Conditions, conditions_of, merge_ports, predict
+from fabricd.plan.predict import Calibration, Conditions, conditions_of, merge_ports, predict, virtual_of
 from fabricd.plan.predict.calibrate import calibrated
 from fabricd.plan.predict.calibration import Calibrated, read_calibration
 from fabricd.plan.predict.model import bus_factor
@@ -111,12 +111,12 @@ class _Machine:
 
 
 def _machine(source: Source) -> _Machine:
-    snapshot = source.node() if source.topology is None else None
+    virtual = virtual_of(source.node()) if source.topology is None else None
     topology = merge_ports(source.topology or topology_of(source.node()))
     gpus = [gpu for cpu in topology.cpus for device in cpu.devices() for gpu in device.gpus if gpu.rank is not None]
     if not gpus:
         raise InputError(f"{source.name} has no GPU", hint="--from names a node that ran, or its NCCL topology file")
-    return _Machine(topology, conditions_of(topology, snapshot=snapshot), len(gpus))
+    return _Machine(topology, conditions_of(topology, virtual=virtual), len(gpus))
 
 
 def _runs(name: str) -> list[Run]:

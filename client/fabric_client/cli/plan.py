@@ -27,7 +27,7 @@ from fabricd.model.collective import CollectivePlan
 from fabricd.paths.nccl.environment import NcclEnvironment, parse_environment
 from fabricd.plan.collective.machines import Machines, machines_of
 from fabricd.plan.nccl.emulate import MAX_RANKS
-from fabricd.plan.predict import Calibration
+from fabricd.plan.predict import Calibration, virtual_of
 from fabricd.units import parse_size
 
 
@@ -95,7 +95,10 @@ def plan(
     machines = machines_of(as_it_would_be(_topologies(source, nodes), what_if), parse_ranks(ranks, "--ranks"))
     environment = parse_environment(nccl_variables(nccl_env or ()))
     known = load_calibration(calibration) if calibration else None
-    answer = _plan(machines, collective, parse_size(size), environment, known, view=view, routes=routes, kind=kind)
+    virtual = virtual_of(source.node()) if source.nodes else None
+    answer = _plan(
+        machines, collective, parse_size(size), environment, known, virtual, view=view, routes=routes, kind=kind
+    )
     if as_json:
         print_json(answer)
     elif view is View.NCCL:
@@ -125,6 +128,7 @@ def _plan(
     size: int,
     environment: NcclEnvironment,
     calibration: Calibration | None,
+    virtual: bool | None,
     *,
     view: View,
     routes: Routes,
@@ -145,6 +149,7 @@ def _plan(
             size=size,
             routes=routes.value,
             environment=environment,
+            virtual=virtual,
             calibration=calibration,
         )
     )

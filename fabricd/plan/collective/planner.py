@@ -37,7 +37,8 @@ class Request:
         size: bytes of the larger of the whole send and receive buffer.
         routes: ``ENGINE`` or ``FREE``, see ``fabricd.plan.collective.fabric``.
         environment: NCCL's settings to assume.
-        calibration: results of these machines, for the prediction.
+        virtual: whether the machines are, where that is known; for the prediction.
+        calibration: results of these machines, likewise.
     """
 
     topologies: Sequence[NcclTopology]
@@ -47,6 +48,7 @@ class Request:
     size: int = 1 << 30
     routes: str = ENGINE
     environment: NcclEnvironment | None = None
+    virtual: bool | None = None
     calibration: Calibration | None = None
 
     def check(self) -> None:
@@ -143,7 +145,7 @@ class Planner:
         basis = self.nccl
         if any(one != other for one, other in zip(merged, request.topologies, strict=True)):
             basis = plan_cluster(merged, request.order, environment=request.environment)
-        conditions, operation = conditions_of(merged[0]), COLLECTIVES[request.collective]
+        conditions, operation = conditions_of(merged[0], virtual=request.virtual), COLLECTIVES[request.collective]
         theirs = predict(basis, conditions, operation, request.size, calibration=request.calibration)
         if self.equal_speed is None:
             return theirs, None

@@ -10,8 +10,8 @@ NCCL's own model is ``NcclPlan.choose``.
 """
 
 from fabricd.plan.predict.calibration import Calibration
-from fabricd.plan.predict.conditions import Conditions, conditions_of
+from fabricd.plan.predict.conditions import Conditions, conditions_of, virtual_of
 from fabricd.plan.predict.model import predict
 from fabricd.plan.predict.ports import merge_ports
 
-__all__ = ["Calibration", "Conditions", "conditions_of", "merge_ports", "predict"]
+__all__ = ["Calibration", "Conditions", "conditions_of", "merge_ports", "predict", "virtual_of"]

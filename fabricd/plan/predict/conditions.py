@@ -40,7 +40,12 @@ class Conditions:
     amd: bool = False
 
 
-def conditions_of(topology: NcclTopology, *, snapshot: Snapshot | None = None) -> Conditions:
+def virtual_of(snapshot: Snapshot) -> bool | None:
+    """Return whether a node is a virtual machine; None if it does not know."""
+    return snapshot.node.virtualization != "none" if snapshot.node.virtualization else None
+
+
+def conditions_of(topology: NcclTopology, *, virtual: bool | None = None) -> Conditions:
     """Return the conditions that a topology file shows.
 
     A file does not say whether a machine is virtual. It is taken for one if its network exists on virtual machines
@@ -48,13 +53,11 @@ def conditions_of(topology: NcclTopology, *, snapshot: Snapshot | None = None) -
 
     Args:
         topology: NCCL's view of the machine.
-        snapshot: of the same machine, where there is one; it knows better what is virtual.
+        virtual: whether the machine is, where that is known.
     """
     nets = [net for cpu in topology.cpus for nic, _ in cpu.nics() for net in nic.nets if net.dev is not None]
     transport = _transport(nets)
-    if snapshot is not None and snapshot.node.virtualization:
-        virtual = snapshot.node.virtualization != "none"
-    else:
+    if virtual is None:
         virtual = transport in _VIRTUAL_TRANSPORTS or _on_emulated_bus(topology)
     amd = any(device.vendor == _AMD or gpu.xgmi for device in _devices(topology) for gpu in device.gpus)
     return Conditions(transport=transport, virtual=virtual, direct=any(net.gdr for net in nets), amd=amd)
