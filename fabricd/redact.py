@@ -220,7 +220,8 @@ class Redactor:
 
     def _mac(self, digits: str) -> str:
         if len(digits) == 40:  # IPoIB: flags, queue pair, GID (RFC 4391)
-            return digits[:24] + self._guid(digits[24:])
+            prefix = self._address(ipaddress.IPv6Address(int(digits[8:24], 16) << 64)).exploded[:19].replace(":", "")
+            return digits[:8] + prefix + self._guid(digits[24:])
         if digits.strip("0") == "" or digits.strip("f") == "":
             return digits
         # One that is locally administered has no manufacturer: some are made of an IP address.

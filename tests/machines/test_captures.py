@@ -9,11 +9,13 @@ import pytest
 
 from fabricd.capture import Capture, Recording, decoded, from_text, record, redacted, source_of, to_text
 from fabricd.capture_redact import redact_recording
+from fabricd.graph.networks import find_networks
 from fabricd.model.codec import to_json
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.runner import take_snapshot
 from fabricd.redact import redact
 from tests.support import machine
+from tests.support.composed import member
 from tests.support.golden import without_place
 from tests.support.machine_run import FAST, context_of
 
@@ -84,3 +86,23 @@ def test_nothing_that_identifies_is_left(recorded):
     ids |= {live.node.hostname, live.node.boot_id} - {""}
     text = to_text(redacted(Capture(recording=recording, snapshot=live)))
     assert [one for one in ids if one in text] == []
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "gb200-nvl72-host0", "aws-p5", "azure-nd-h100-v5"])
+def test_nodes_redacted_under_one_key_have_the_same_networks(name):
+    """What joins nodes still joins them: subnets, InfiniBand prefixes, NVLink domains."""
+    nodes = {number: member(name, f"n{number}", number) for number in (0, 1)}
+    told = {number: redact(node, key=KEY) for number, node in nodes.items()}
+    assert shape_of(told) == shape_of(nodes)
+    apart = {number: redact(node) for number, node in nodes.items()}
+    assert len(find_networks(apart).networks) >= len(find_networks(nodes).networks)
+
+
+def shape_of(nodes) -> list[tuple[str, str, list[tuple[int, str]]]]:
+    """Return the networks by what does not identify: transport, role, and which ports of which node."""
+    number = {node.node.node_id: place for place, node in nodes.items()}
+    by_id = {node.node.node_id: node for node in nodes.values()}
+    return sorted(
+        (network.transport, network.role, sorted((number[port.node], port.interface) for port in network.ports))
+        for network in find_networks(by_id).networks
+    )

@@ -2,7 +2,8 @@
 
 import ipaddress
 import re
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
+from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -194,6 +195,10 @@ def test_names_users_serial_numbers_and_tunnels():
     assert ipaddress.ip_address(bytes.fromhex(redactor.text("0a:14:1e:28", "mac").replace(":", ""))) in TEN
     assert redactor.text("20:01:48:60:00:01:00:02:00:03:00:04:00:05:00:06", "mac")[-5:] != "00:06"
     assert "b8cef60300aabbcc" not in redactor.text("0xb8cef60300aabbcc", "ib_guid")
+    ipoib = redactor.text("00:00:10:29:fe:c0:00:00:00:00:00:01:b8:ce:f6:03:00:aa:bb:cc", "mac").replace(":", "")
+    gid = redactor.text("fec0:0000:0000:0001:0000:0000:0000:0000", "gid").replace(":", "")
+    assert (ipoib[:8], ipoib[8:24], ipoib[24:30]) == ("00001029", gid[:16], "b8cef6")
+    assert redactor.text("fec0:0000:0000:0001", "prefix").replace(":", "") == gid[:16]
     assert redactor.text("rocexb8cef60300aabbcc.4", "x")[:11] == "rocexb8cef6"
 
 
@@ -225,5 +230,33 @@ def test_prefixes_and_kinds_of_addresses_are_kept(addresses):
 
 def kept(address) -> bool:
     """Whether an address means the same on every machine, and so is kept as it is."""
-    everywhere = str(address) == "169.254.169.254" or address.is_loopback or address.is_unspecified or address.is_multicast
+    everywhere = (
+        str(address) == "169.254.169.254" or address.is_loopback or address.is_unspecified or address.is_multicast
+    )
     return everywhere or address == ipaddress.ip_address("255.255.255.255")
+
+
+#: Fields with text that somebody has looked at: vocabulary, what the rules find by its form, or a rule of its own.
+JUDGED = """
+  address architecture atomics block board_id bond_mode boot_id chassis_id cluster_uuid container content_hash
+  controller counters cuda_version destination driver driver_version duplex ecc_mode errors firmware gateway gid guid
+  health hostname hw_counters id_source instance instance_id interface iommu_mode kernel kind link_kind link_layer
+  local_port mac members mig_mode name node_guid node_id notes nvlink nvlink_domain nvml_version oper_state origin os
+  parent path pci_address peer physical_function physical_state port_description port_id port_name prefix product
+  profile rack rdma_device read reason region remote_pci_address remote_type role root scope source speed state status
+  subnet switches system_guid system_name text topology type uuid vendor virtualization write zone
+"""
+
+
+def texts_of(kind: object, name: str = "") -> set[str]:
+    """Return the names of all fields, however deep, that hold text of any content."""
+    if kind is str:
+        return {name}
+    if is_dataclass(kind):
+        return {one for field, inner in get_type_hints(kind).items() for one in texts_of(inner, field)}
+    return {one for inner in get_args(kind) for one in texts_of(inner, name)}
+
+
+def test_every_field_with_text_was_judged():
+    unknown = texts_of(Snapshot).difference(JUDGED.split())
+    assert not unknown, "names, addresses or ids in them? then a rule in fabricd/redact.py; in any case enter them here"
