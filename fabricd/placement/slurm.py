@@ -16,12 +16,15 @@ from fabricd.placement.imported import Imported
 _MAX_LEVELS = 16
 #: Nodes of all switches and blocks together.
 _MAX_NODES = 400_000
-_FIRST_KEY = re.compile(r"^[ \t]*(?:SwitchName|BlockName|BlockSizes|RingName|Include)\b", re.IGNORECASE | re.MULTILINE)
-_FIELD = re.compile(r'\s*([A-Za-z]+)\s*=\s*(?:"([^"]*)"|(\S+))')
+_FIRST_KEY = re.compile(
+    r"^[ \t]*(?:SwitchName|BlockName|BlockSizes|BlockLevels|RingName|Include)\b", re.IGNORECASE | re.MULTILINE
+)
+_FIELD = re.compile(r'\s*([A-Za-z]+)\s*=\s*(?:"([^"]*)"|(\S*))')
 _KEYS = {
     "switchname": frozenset({"switchname", "switches", "nodes", "linkspeed"}),
     "blockname": frozenset({"blockname", "nodes"}),
     "blocksizes": frozenset({"blocksizes"}),
+    "blocklevels": frozenset({"blocklevels"}),  # its name before Slurm 24.05
 }
 
 
@@ -37,17 +40,17 @@ class SlurmTopology:
     _blocks: dict[str, str] = field(default_factory=dict)
 
     def add_switch(self, name: str, where: str, *, nodes: str = "", children: str = "") -> None:
-        """Take a switch with hostlists of what is below it.
+        """Take a switch with hostlists of what is below it; nothing is below a leaf that waits for dynamic nodes.
 
         Raises:
-            ParseError: it is there already, has nothing or both below it, or these are below another one.
+            ParseError: it is there already, has nodes and switches below it, or these are below another one.
         """
         self._new(self._switches, "switch", name, where)
-        if bool(nodes) == bool(children):
-            raise self.fault(where, f"switch {name} needs either nodes or switches below it")
+        if nodes and children:
+            raise self.fault(where, f"switch {name} has either nodes or switches below it")
         if nodes:
             self._claim(self._leaf, "node", name, where, nodes)
-        else:
+        if children:
             self._claim(self._above, "switch", name, where, children)
 
     def add_block(self, name: str, where: str, nodes: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fabricd.errors import ParseError, UnavailableError
+from fabricd.install import install_line
 from fabricd.placement.imported import Imported
 from fabricd.placement.slurm import SlurmTopology
 
@@ -51,7 +52,7 @@ def _document(text: str, topology: SlurmTopology) -> Any:
         import yaml  # only who reads such a file needs it
     except ImportError as error:
         raise UnavailableError(
-            f"{topology.origin} is YAML, and no parser is installed", hint="pip install 'fabricd[cli]'"
+            f"{topology.origin} is YAML, and no parser is installed", hint=install_line("cli")
         ) from error
     if len(text) > _MAX_CHARACTERS:
         raise ParseError(f"{topology.origin} has more than {_MAX_CHARACTERS} characters")

@@ -1,12 +1,14 @@
 """Files that say where nodes stand: each form as its documentation has it, and what is wrong with bad ones."""
 
 import json
+import sys
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabricd.errors import FabricError, ParseError
+from fabricd.errors import FabricError, ParseError, UnavailableError
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.placement import Position
 from fabricd.placement.imported import names_of
@@ -24,6 +26,7 @@ SwitchName=leaf0 Nodes=gpu[001-002],login \\
 SwitchName=leaf1 Nodes="gpu003"
 SwitchName=leaf2 Nodes=gpu[004-005]
 """
+DYNAMIC = "BlockLevels=0,1\nSwitchName=top Switches=s1,s2\nSwitchName=s1\nSwitchName=s2 Nodes=\nBlockName=b\n"
 BLOCKS = "BlockName=su1 Nodes=gpu[1-18]\nBlockName=su2 Nodes=gpu[19-36] # spare\nBlockSizes=18,36\n"
 YAML = """
 ---
@@ -80,6 +83,10 @@ def test_blocks_of_topology_conf():
     assert (found["gpu18"].block, found["gpu19"].block, found["gpu1"].switches) == ("su1", "su2", ())
 
 
+def test_switches_that_wait_for_dynamic_nodes_place_none_yet():
+    assert positions(DYNAMIC) == {}
+
+
 def test_topology_yaml_takes_the_default_tree_and_the_blocks():
     imported = read_placement(YAML.encode(), "topology.yaml")
     assert imported.positions["gpu3"] == Position(source="slurm", switches=("s2", "top"), block="b2")
@@ -98,8 +105,8 @@ def test_topology_yaml_takes_the_default_tree_and_the_blocks():
         ("SwitchName=a Switches=b", "line 1: switch b below a is not defined"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "stand in a circle"),
         ("SwitchName=l Nodes=n\nSwitchName=a Switches=b,l\nSwitchName=b Switches=a", "stand in a circle"),
-        ("SwitchName=a", "line 1: switch a needs either nodes or switches"),
-        ("SwitchName=a Nodes=n1 Switches=b", "needs either nodes or switches"),
+        ("SwitchName=a Nodes=n1 Switches=b", "line 1: switch a has either nodes or switches"),
+        ("SwitchName=", "line 1: '' is no name of a switch"),
         ("SwitchName=a Nodes=n[1-", "line 1: 'n\\[1-': a bracket is not closed"),
         ("SwitchName=a Knots=n1", "knots does not belong here: linkspeed, nodes, switches, switchname do"),
         ("SwitchName=a Nodes=n1 what", "'what' is no KEY=VALUE"),
@@ -123,6 +130,21 @@ def test_topology_yaml_takes_the_default_tree_and_the_blocks():
 def test_what_is_wrong_is_said_with_its_line(text, says):
     with pytest.raises(ParseError, match=says):
         positions(text)
+
+
+def test_without_a_parser_of_yaml_the_line_that_installs_it_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(UnavailableError, match="no parser is installed") as caught:
+        positions(YAML)
+    assert "pip install" in caught.value.hint
+
+
+def test_aliases_that_multiply_cost_no_more_than_their_text():
+    lines = [f"x{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]" if at else "x0: &a0 [1]" for at in range(20)]
+    begun = time.monotonic()
+    with pytest.raises(ParseError):
+        positions("- topology: t\n  tree:\n    " + "\n    ".join(lines))
+    assert time.monotonic() - begun < 20
 
 
 def test_bytes_that_are_no_text_are_refused():

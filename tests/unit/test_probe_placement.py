@@ -61,12 +61,14 @@ def test_names_of_the_configuration_and_of_ec2_serve_too(tmp_path):
 
 
 def test_each_way_to_find_nothing_is_told_apart(tmp_path, monkeypatch):
-    ctx = machine(tmp_path, HOST | {"etc": {"good.conf": "SwitchName=a Nodes=other", "bad.conf": "SwitchName=a"}})
+    ctx = machine(
+        tmp_path, HOST | {"etc": {"good.conf": "SwitchName=a Nodes=other", "bad.conf": "SwitchName=a Nods=b"}}
+    )
     with pytest.raises(ProbeAbsent, match="not there: /etc/none"):
         PlacementProbe(("/etc/none",)).run(ctx)
     with pytest.raises(ProbeAbsent, match=r"no file knows a node called gpu3.cluster"):
         PlacementProbe(("/etc/good.conf",)).run(ctx)
-    with pytest.raises(ProbeFailed, match=r"/etc/bad.conf, line 1: switch a needs"):
+    with pytest.raises(ProbeFailed, match=r"/etc/bad.conf, line 1: nods does not"):
         PlacementProbe(("/etc/bad.conf", "/etc/good.conf")).run(ctx)
 
     def denied(*_args):
