@@ -23,7 +23,9 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         UnavailableError: the address is not of this host, or the port is in use or not allowed.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends at once only over connections that say that they are TCP: else the second part of an answer waits
+    # 40 ms for the client to acknowledge the first.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         for level, option, value in KEEPALIVE:

@@ -301,3 +301,22 @@ def test_accepted_connections_have_keepalive():
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
             assert [accepted.getsockopt(tcp, option) for option in options] == [3, 1, 4, 7000]
+
+
+def test_answers_are_sent_at_once():
+    """Without TCP_NODELAY the second part of an answer waits 40 ms for the acknowledgement of the first."""
+
+    async def main() -> int:
+        connected = asyncio.get_running_loop().create_future()
+        with listen_tcp("127.0.0.1", 0) as listener:
+            server = await asyncio.start_server(lambda _, writer: connected.set_result(writer), sock=listener)
+            async with server:
+                _, ours = await asyncio.open_connection(*listener.getsockname())
+                theirs = await connected
+                told = theirs.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                for writer in (ours, theirs):
+                    writer.close()
+                    await writer.wait_closed()
+                return told
+
+    assert asyncio.run(main()) == 1
