@@ -133,9 +133,20 @@ def _role(interface: NetInterface, speed: int | None, facts: _Facts) -> tuple[st
         return "vpn", f"{interface.name} is a {interface.link_kind or 'tunnel'}"
     if interface.kind is InterfaceKind.TUN and not interface.mac.strip("0:"):
         return "vpn", f"{interface.name} is a tun device: a program carries it"
+    if interface.kind in VIRTUAL_KINDS and _stands_alone(interface):
+        return (
+            "container",
+            f"{interface.name} is virtual and has a subnet of one address, as container networks give it",
+        )
     if interface.driver in _BMC_DRIVERS:
         return "management", f"{interface.name} leads to the machine's own management controller"
     return _role_by_speed(interface.name, speed, facts)
+
+
+def _stands_alone(interface: NetInterface) -> bool:
+    """Whether all of an interface's addresses that count are the only ones of their subnets."""
+    counting = [address for address in interface.addresses if _subnet(address)]
+    return all(address.prefix_length == (128 if address.family == 6 else 32) for address in counting)
 
 
 def _role_by_speed(name: str, speed: int | None, facts: _Facts) -> tuple[str, str]:

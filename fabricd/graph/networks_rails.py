@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fabricd.model.device import Hca, HcaPort
+from fabricd.model.device import Hca, HcaPort, InterfaceKind
 from fabricd.model.network import Network, Rail
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
@@ -17,6 +17,7 @@ _KINDS = frozenset({"infiniband", "roce", "efa", "mana", "slingshot", "omni-path
 #: One network of these holds all of a node's adapters.
 _WITHOUT_RAILS = frozenset({Transport.NVLINK, Transport.EFA, Transport.INTERNET})
 _UP = frozenset({"active", ""})
+_BONDS = frozenset({InterfaceKind.BOND, InterfaceKind.TEAM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +113,16 @@ def interfaces_of(snapshot: Snapshot, hca: Hca, port: HcaPort) -> tuple[str, ...
 
 
 def _nics(snapshot: Snapshot) -> list[_Port]:
-    return [
-        _Port(
-            name=nic.name,
-            address=nic.pci_address,
-            up=nic.admin_up and nic.carrier is not False and nic.oper_state in ("up", "unknown", ""),
-            speed=nic.speed_bytes_per_second,
-            layer="",
-            interfaces=(nic.name,),
-        )
-        for nic in snapshot.interfaces
-        if nic.pci_address
-    ]
+    """Return a node's cards; those in a bond are one port, that of the first."""
+    bonds = {one.name: one for one in snapshot.interfaces if one.kind in _BONDS}
+    found: dict[str, _Port] = {}
+    for nic in sorted(snapshot.interfaces, key=lambda one: one.pci_address):
+        if nic.pci_address:
+            port = bonds.get(nic.controller, nic)
+            up = port.admin_up and port.carrier is not False and port.oper_state in ("up", "unknown", "")
+            speed = port.speed_bytes_per_second
+            found.setdefault(port.name, _Port(port.name, nic.pci_address, up, speed, layer="", interfaces=(port.name,)))
+    return list(found.values())
 
 
 def with_rails(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> list[Network]:

@@ -6,7 +6,7 @@ import pytest
 
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_rails import rail_ports
-from fabricd.model.device import Gid, Route
+from fabricd.model.device import Gid, InterfaceKind, Route
 from fabricd.model.network import ROLES, NetworkRule, role_rank
 from fabricd.model.observation import Evidence
 from tests.support.nodes import BRIDGE, hca, hgx, ib_port, mapping, nic, node, pci
@@ -102,6 +102,28 @@ def test_a_port_that_is_down_or_runs_at_half_its_rate_leaves_the_others_their_pl
     machine = hgx("a")
     broken = replace(machine.hcas[0], ports=(ib_port(state="down", rate=10**9),))
     assert len(rail_ports(replace(machine, hcas=(broken, *machine.hcas[1:])))) == 8
+
+
+def test_a_bond_is_one_port_at_the_place_of_its_first_card():
+    cards = (
+        nic("ens1", pci_address="0000:01:00.0", controller="bond0"),
+        nic("ens2", "10.2.0.1/24", pci_address="0000:02:00.0"),
+        nic("ens3", pci_address="0000:03:00.0", controller="bond0"),
+    )
+    bond = nic("bond0", "10.1.0.1/24", kind=InterfaceKind.BOND, members=("ens1", "ens3"))
+    assert [(port.rail, port.name) for port in rail_ports(node(interfaces=(*cards, bond)))] == [
+        (0, "bond0"),
+        (1, "ens2"),
+    ]
+    other = node(
+        "b",
+        interfaces=(
+            nic("e1", "10.1.0.2/24", pci_address="0000:01:00.0"),
+            nic("e2", "10.2.0.2/24", pci_address="0000:02:00.0"),
+        ),
+    )
+    found = networks(node("a", interfaces=(*cards, bond)), other)
+    assert {name: network.rail.index for name, network in found.items()} == {"10.1.0.0/24": 0, "10.2.0.0/24": 1}
 
 
 def test_a_hosts_virtual_functions_are_no_rails_but_a_virtual_machine_has_nothing_else():
