@@ -7,7 +7,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
 
 from fabricd import __version__
-from fabricd.api import events, groups, health, measure, node, paths, problem
+from fabricd.api import events, export, groups, health, measure, node, paths, plans, problem
 from fabricd.api.gate import Gate
 from fabricd.api.message import schemas
 from fabricd.api.services import Services
@@ -17,6 +17,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     node.router,
     events.router,
     paths.router,
+    plans.router,
+    export.router,
     groups.router,
     measure.router,
     health.router,

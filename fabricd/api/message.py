@@ -9,9 +9,11 @@ from starlette.responses import Response
 
 from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.codec import from_json, to_json
+from fabricd.model.collective import CollectivePlan
 from fabricd.model.event import EventPage
 from fabricd.model.measurement import ListenAnswer, ListenRequest, Measurement, MeasureRequest
 from fabricd.model.path import PathAnswer
+from fabricd.model.plan_request import PlanRequest
 from fabricd.model.problem import MEDIA_TYPE, Problem
 from fabricd.model.snapshot import Snapshot
 from fabricd.model.wire import FenceAnswer, FenceRequest, GroupStatus, JoinAnswer, JoinRequest, WatchEvent
@@ -25,6 +27,8 @@ WIRE_TYPES: tuple[type, ...] = (
     NodeStatus,
     EventPage,
     PathAnswer,
+    PlanRequest,
+    CollectivePlan,
     Problem,
     JoinRequest,
     JoinAnswer,

@@ -9,6 +9,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from fabricd.api.longpoll import LongPolls
+from fabricd.api.plan_process import Plans
 from fabricd.cluster.agent import AgentMeasurer, AgentPlanner, Directory
 from fabricd.cluster.groups import GroupService
 from fabricd.cluster.groups_planner import MeasuringPlanner
@@ -31,6 +32,7 @@ class Services:
     nodes: NodeMap
     metrics: Metrics = field(default_factory=Metrics)
     polls: LongPolls = field(default_factory=LongPolls)
+    plans: Plans = field(default_factory=Plans)
     token: str | None = field(default=None, repr=False)
     #: Path searches at once: they compete for the interpreter with the event loop.
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from fabricd.errors import InputError, NoNetworkError
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_ip import unusable
+from fabricd.graph.nominal import TCP_BANDWIDTH
 from fabricd.localview import LocalView
 from fabricd.model.device import Hca, HcaPort, NetInterface
 from fabricd.model.network import Network, NetworkPort, role_rank
-from fabricd.model.path import Transport
+from fabricd.model.path import Policy, Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group_hosts import find_hosts
 
@@ -18,6 +19,10 @@ RDMA = (Transport.INFINIBAND, Transport.ROCE, Transport.EFA, Transport.SLINGSHOT
 _BY_IP = frozenset({Transport.ETHERNET, Transport.SLINGSHOT})
 #: A port this many times slower than the job's fastest is not one of those that carry its data.
 _MUCH_SLOWER = 2
+#: Classes that differ by less than this count as equal: figures are nominal.
+_ABOUT_EQUAL = 1.25
+#: Of a port whose rate is not known; what NCCL, too, takes it for.
+_UNKNOWN_SPEED = 1.25e9
 #: What is meant for jobs' data, before what is there for something else.
 _FOR_DATA = role_rank("data")
 
@@ -63,11 +68,13 @@ class Job:
         return next((port for port in ports if port.node == node), None)
 
 
-def job_of(nodes: Mapping[str, Snapshot]) -> Job:
+def job_of(nodes: Mapping[str, Snapshot], *, policy: Policy = Policy.FASTEST) -> Job:
     """Return a job on all of some nodes.
 
     Args:
         nodes: by name; as the ranks see them, where that is known.
+        policy: fastest: by what the ports of a class carry together, and by class where that is about equal; priority:
+            by class alone.
 
     Raises:
         InputError: no node.
@@ -80,7 +87,7 @@ def job_of(nodes: Mapping[str, Snapshot]) -> Job:
     networks = find_networks(nodes).networks
     left_out: list[tuple[str, str]] = []
     joining = [network for network in networks if _joins(network, nodes, left_out)]
-    data = _data(joining, left_out)
+    data = _data(joining, left_out, policy)
     if not data:
         told = "; ".join(f"{name}: {why}" for name, why in left_out[:8])
         raise NoNetworkError(f"no network joins the {len(nodes)} nodes of the job", hint=told or "none has any network")
@@ -103,7 +110,7 @@ def _joins(network: Network, nodes: Mapping[str, Snapshot], left_out: list[tuple
     return not without
 
 
-def _data(joining: Sequence[Network], left_out: list[tuple[str, str]]) -> tuple[Network, ...]:
+def _data(joining: Sequence[Network], left_out: list[tuple[str, str]], policy: Policy) -> tuple[Network, ...]:
     """Return the networks of the best class that are meant for data; of those that are not, the best one."""
     fit = [network for network in joining if network.transport in RDMA or network.transport is Transport.ETHERNET]
     hard = [network for network in fit if not any(port.virtual for port in network.ports)]
@@ -112,7 +119,7 @@ def _data(joining: Sequence[Network], left_out: list[tuple[str, str]]) -> tuple[
         hard,
         fit,
     ):
-        best = _best_class(wanted)
+        best = _best_class(wanted, policy)
         if best:
             break
     else:
@@ -129,12 +136,23 @@ def _data(joining: Sequence[Network], left_out: list[tuple[str, str]]) -> tuple[
     return tuple(chosen if best[0].transport in RDMA else sorted(chosen, key=_order)[:1])
 
 
-def _best_class(networks: Sequence[Network]) -> list[Network]:
-    for transport in (*RDMA, Transport.ETHERNET):
-        found = [network for network in networks if network.transport is transport]
-        if found:
-            return sorted(found, key=_order)
-    return []
+def _best_class(networks: Sequence[Network], policy: Policy) -> list[Network]:
+    """Return the networks of the class that is best by a policy, those of the best role and rail first."""
+    by_class = [
+        sorted((network for network in networks if network.transport is transport), key=_order)
+        for transport in (*RDMA, Transport.ETHERNET)
+    ]
+    present = [found for found in by_class if found]
+    if policy is Policy.PRIORITY or not present:
+        return present[0] if present else []
+    carried = [_carried(found) for found in present]
+    return next(found for found, speed in zip(present, carried, strict=True) if speed * _ABOUT_EQUAL >= max(carried))
+
+
+def _carried(networks: Sequence[Network]) -> float:
+    """Return what networks of one class carry between two nodes: RDMA all rails, TCP what processors can copy."""
+    speeds = [min(port.speed_bytes_per_second or _UNKNOWN_SPEED for port in network.ports) for network in networks]
+    return float(sum(speeds)) if networks[0].transport in RDMA else min(max(speeds), TCP_BANDWIDTH)
 
 
 def _order(network: Network) -> tuple[int, int, float, bool, str]:

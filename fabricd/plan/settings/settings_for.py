@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from fabricd.errors import UnknownNameError
+from fabricd.model.path import Policy
 from fabricd.model.plan import Setting
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.settings.job import Job, job_of
@@ -19,7 +20,11 @@ ENGINES = tuple(_ENGINES)
 
 
 def settings_for(
-    nodes: Mapping[str, Snapshot], *, engines: Collection[str] = ENGINES, site: SiteChoices | None = None
+    nodes: Mapping[str, Snapshot],
+    *,
+    engines: Collection[str] = ENGINES,
+    site: SiteChoices | None = None,
+    policy: Policy = Policy.FASTEST,
 ) -> tuple[Setting, ...]:
     """Return what a job on all of some nodes is told, by engine, and nothing that is right by default.
 
@@ -27,6 +32,7 @@ def settings_for(
         nodes: by name; as the ranks see them, where that is known.
         engines: of ``ENGINES``.
         site: what only the site knows.
+        policy: by what the network is chosen.
 
     Raises:
         InputError: no node.
@@ -36,7 +42,7 @@ def settings_for(
     unknown = [name for name in engines if name not in _ENGINES]
     if unknown:
         raise UnknownNameError("engine", unknown[0][:40], ENGINES)
-    job = job_of(nodes)
+    job = job_of(nodes, policy=policy)
     found = [setting for name in ENGINES if name in engines for setting in _ENGINES[name](job, site or SiteChoices())]
     return tuple(found)
 

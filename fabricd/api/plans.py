@@ -1,0 +1,34 @@
+"""How ranks on GPUs of the map should talk."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from fabricd.api.longpoll import first_of, until_gone
+from fabricd.api.message import answers, json_response, read_body, takes
+from fabricd.api.services import UsesServices
+from fabricd.errors import InputError, UnknownNameError
+from fabricd.model.collective import CollectivePlan
+from fabricd.model.plan_request import PlanRequest
+from fabricd.plan.job_plan import nodes_of
+
+router = APIRouter()
+
+
+@router.post("/v1/plans", responses=answers(CollectivePlan), openapi_extra=takes(PlanRequest))
+async def post_plan(request: Request, services: UsesServices) -> Response:
+    """Return a plan: rings or trees, their ports, what is possible, the time it takes, and the engines' settings.
+
+    Made in a process of its own. An agent plans for its own node only.
+    """
+    asked = await read_body(request, PlanRequest)
+    if told := asked.faults():
+        raise InputError(f"the request asks for {told}")
+    known = services.nodes.snapshots()
+    try:
+        nodes = nodes_of(asked, known)
+    except UnknownNameError as error:
+        if services.maps is not None:
+            error.hint = f"this daemon is an agent; ask one that holds the map. {error.hint}"
+        raise
+    plan = await first_of(services.plans.make(asked, nodes), until_gone(request.receive))
+    return Response(status_code=499) if plan is None else json_response(plan, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,133 @@
+"""The plan of a job on nodes of a map: which GPUs take part, how they talk, and what their engines are told."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fabricd.errors import FabricError, InputError, UnknownNameError
+from fabricd.graph.nccl_xml_merge import topology_of
+from fabricd.model.collective import CollectivePlan
+from fabricd.model.path import Policy
+from fabricd.model.plan_request import MAX_RANKS, PlanRequest
+from fabricd.model.snapshot import Snapshot
+from fabricd.plan.settings import settings_for
+from fabricd.plan.what_if import WhatIf, changed, parse_link
+
+
+def nodes_of(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+    """Return the nodes that take part, by display name, in the order in which they are first named.
+
+    Args:
+        request: the question.
+        nodes: all that are known, by node_id, the daemon's own first.
+
+    Raises:
+        UnknownNameError: a node that is not known.
+        InputError: two nodes of one name; then the node_id tells them apart.
+    """
+    own = next(iter(nodes.values()))
+    by_name: dict[str, list[Snapshot]] = {}
+    for snapshot in nodes.values():
+        by_name.setdefault(snapshot.node.name, []).append(snapshot)
+    found: dict[str, Snapshot] = {}
+    for rank in request.ranks or (own.node.name,):
+        name = _node_part(rank)
+        known = [own] if name is None else [nodes[name]] if name in nodes else by_name.get(name, [])
+        if not known:
+            raise UnknownNameError("node", str(name), sorted(by_name))
+        if len(known) > 1:
+            ids = ", ".join(snapshot.node.node_id for snapshot in known)
+            raise InputError(f"{len(known)} nodes are called {name!r}", hint=f"name one by its node_id: {ids}")
+        found.setdefault(known[0].node.name if len(by_name[known[0].node.name]) == 1 else str(name), known[0])
+    return found
+
+
+def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectivePlan:
+    """Return the plan.
+
+    Args:
+        request: the question.
+        nodes: those that take part, in order, by the names that ranks use.
+
+    Raises:
+        InputError: a GPU that is not there, too many of them, a collective or kind that there is not.
+    """
+    from fabricd.plan.collective.machines import machines_of
+    from fabricd.plan.collective.plan import nccl_view, ring_plan, tree_plan
+    from fabricd.plan.collective.planner import Planner, Request
+
+    for what, value, known in (
+        ("view", request.view, ("physical", "nccl")),
+        ("kind", request.kind, ("rings", "trees")),
+    ):
+        if value not in known:
+            raise InputError(f"no {what} {value[:40]!r}", hint=f"one of {', '.join(known)}")
+    what_if = WhatIf(
+        without=request.without,
+        links_down=tuple(parse_link(text) for text in request.links_down),
+        port_speeds=dict(request.port_speeds),
+    )
+    what_if.check_nodes(nodes)
+    chosen = _chosen(request.ranks, nodes)
+    named = [(name, changed(topology_of(snapshot), what_if.of_node(name))) for name, snapshot in nodes.items()]
+    machines = machines_of(named, chosen)
+    planner = Planner(
+        Request(
+            topologies=machines.topologies,
+            order=machines.order,
+            names=machines.names,
+            collective=request.collective,
+            size=request.bytes,
+            routes=request.routes,
+        )
+    )
+    if request.view == "nccl":
+        return nccl_view(planner)
+    plan = tree_plan(planner) if request.kind == "trees" else ring_plan(planner)
+    return with_settings(plan, nodes, request.policy)
+
+
+def with_settings(
+    plan: CollectivePlan, nodes: Mapping[str, Snapshot], policy: Policy = Policy.FASTEST
+) -> CollectivePlan:
+    """Return the plan with what engines are told on its nodes; without a network, the reason says so."""
+    try:
+        return replace(plan, settings=settings_for(nodes, policy=policy))
+    except FabricError as error:
+        return replace(plan, because=(*plan.because, f"no settings: {error.message}"))
+
+
+def _node_part(rank: str) -> str | None:
+    """Return the node in a rank's name; None for a GPU of the daemon's own node."""
+    node, slash, gpu = rank.rpartition("/")
+    if slash:
+        return node
+    return None if gpu.startswith("gpu") and gpu[3:].isdecimal() else rank
+
+
+def _chosen(ranks: Sequence[str], nodes: Mapping[str, Snapshot]) -> list[int]:
+    """Return the numbers of the GPUs that take part, counted over all of the nodes."""
+    first: dict[str, int] = {}
+    total = 0
+    for name, snapshot in nodes.items():
+        first[name] = total
+        total += len(snapshot.gpus)
+    names = {alias: name for name, snapshot in nodes.items() for alias in (snapshot.node.node_id, name)}
+    own = next(iter(nodes), "")
+    found: dict[int, None] = {}
+    for rank in ranks or (own,):
+        node = _node_part(rank)
+        name = own if node is None else names[node]
+        gpus = [gpu.index for gpu in nodes[name].gpus]
+        wanted = gpus if node == rank else [_index(rank, gpus)]
+        found.update(dict.fromkeys(first[name] + gpus.index(index) for index in wanted))
+    if len(found) > MAX_RANKS:
+        raise InputError(f"{len(found)} ranks, expected at most {MAX_RANKS}")
+    return list(found)
+
+
+def _index(rank: str, gpus: Sequence[int]) -> int:
+    digits = rank.rpartition("/")[2].removeprefix("gpu")
+    index = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 6 else -1
+    if index not in gpus:
+        raise UnknownNameError("GPU", rank[:80], [f"gpu{one}" for one in gpus])
+    return index

@@ -1,0 +1,69 @@
+"""The process in which a daemon's plan is made: one question on standard input, one answer on standard output, the end.
+
+Planning takes a processor for seconds and loads numpy and scipy; here it can be ended at any time, and what it took
+is given back.
+"""
+
+import os
+import resource
+import sys
+from dataclasses import dataclass
+
+from fabricd.errors import FabricError
+from fabricd.model.codec import from_json, to_json
+from fabricd.model.collective import CollectivePlan
+from fabricd.model.plan_request import PlanRequest
+from fabricd.model.snapshot import Snapshot
+
+_MEMORY_BYTES = 4 << 30
+_NICENESS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the process reads."""
+
+    request: PlanRequest
+    nodes: tuple[tuple[str, Snapshot], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An error of ours, to be raised by who asked."""
+
+    code: str
+    status: int
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the process writes: one of the two."""
+
+    plan: CollectivePlan | None = None
+    refusal: Refusal | None = None
+
+
+def answer(question: bytes) -> bytes:
+    """Return the answer to one question."""
+    from fabricd.plan.job_plan import plan_job
+
+    asked = from_json(question, Question)
+    try:
+        found = Answer(plan=plan_job(asked.request, dict(asked.nodes)))
+    except FabricError as error:
+        refusal = Refusal(code=error.code, status=error.http_status, message=error.message, hint=error.hint)
+        found = Answer(refusal=refusal)
+    return to_json(found)
+
+
+def main() -> None:
+    """Answer, and end."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    os.nice(_NICENESS)
+    sys.stdout.buffer.write(answer(sys.stdin.buffer.read()))
+
+
+if __name__ == "__main__":
+    main()
