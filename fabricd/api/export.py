@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from fabricd.api.message import answers
 from fabricd.api.pass_on import PassedOn, must_pass_on
 from fabricd.api.services import UsesServices
 from fabricd.background import in_thread
@@ -19,7 +20,10 @@ router = APIRouter()
 NodeName = Annotated[str, Query(max_length=MAX_NAME, description="of a form for one node: which, by default this one")]
 
 
-@router.get("/v1/export/{form}", responses={200: {"content": {"text/plain": {}, "application/xml": {}}}})
+_TEXT = {"description": "the text", "content": {"text/plain": {}, "application/xml": {}}}
+
+
+@router.get("/v1/export/{form}", responses={**answers(), 200: _TEXT})
 async def get_export(request: Request, services: UsesServices, form: str, node: NodeName = "") -> Response:
     """Return a node (nccl-topo, dot, matrix) or the cluster (slurm-topology, hostfile, rankfile) as text.
 
