@@ -189,12 +189,13 @@ def predict(
     theirs = curve_of(plan, conditions, collective, scale=scale)
     if curve is None or theirs is None:
         return None
-    microseconds = curve.time(size)
+    microseconds, other = curve.time(size), theirs.time(size)
+    own = microseconds == other
     if found:  # what was measured is of NCCL's own rings
-        microseconds *= found.time(theirs, size) / theirs.time(size)
+        microseconds *= found.time(theirs, size) / other
     seconds = microseconds * 1e-6
     busbw = bus_factor(collective, plan.job.ranks) * size / seconds
-    spread = _spread(plan, conditions, size, None if bandwidth else found)
+    spread = _spread(plan, conditions, size, found, measured=own and found is not None and found.covers(size))
     algorithm, protocol = curve.way(size)
     return Prediction(
         time_seconds=seconds,
@@ -207,9 +208,11 @@ def predict(
     )
 
 
-def _spread(plan: NcclPlan, conditions: Conditions, size: int, found: Correction | None) -> Spread | None:
+def _spread(
+    plan: NcclPlan, conditions: Conditions, size: int, found: Correction | None, *, measured: bool
+) -> Spread | None:
     """Return how far off a prediction may be; None where nothing is known of that."""
-    if found and found.covers(size):
+    if measured:
         return Spread(low=1 - _REPEATABLE, high=1 + _REPEATABLE)
     if conditions.amd:
         return None
