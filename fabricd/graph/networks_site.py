@@ -7,6 +7,7 @@ from ipaddress import ip_address, ip_network
 
 from fabricd.model.device import HcaPort
 from fabricd.model.network import MAX_RULES, Network, NetworkPort, NetworkRule
+from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
 
@@ -56,18 +57,19 @@ def _with_role(network: Network, left: Sequence[tuple[NetworkPort, NetworkRule |
 
 
 def _joined(name: str, transport: Transport, members: Sequence[tuple[Network, _Named]]) -> Network:
-    first = members[0][0]
+    origins = {network.name: network for network, _ in members}
+    (first, *others) = origins.values()
     roles = _roles(one.rule for _, one in members)
-    origins = list(dict.fromkeys(network.name for network, _ in members))
+    alike = all(other.role == first.role for other in others)
     reason = f"named so in the configuration of {'its node' if len(members) == 1 else 'its nodes'}"
-    if len(origins) > 1:
-        reason += f", which joins {', '.join(origins[:4])}{', ...' if len(origins) > 4 else ''}"
+    if others:
+        reason += f", which joins {', '.join(list(origins)[:4])}{', ...' if len(origins) > 4 else ''}"
     return Network(
         name=_PREFIX.get(transport, "") + name,
         transport=transport,
         ports=tuple(one.port for _, one in members),
-        verified=first.verified,
-        role=roles[0] if roles else first.role,
+        verified=Evidence.ASSUMED if others else first.verified,
+        role=roles[0] if roles else first.role if alike else "data",
         configured=bool(roles),
         reason="; ".join(filter(None, (reason, _told(roles) if roles else ""))),
     )

@@ -70,6 +70,13 @@ def test_networks_best_for_jobs_first_with_rails_roles_and_reasons(fabricctl, cl
     assert "a/ens3  it has no IP address" in out
 
 
+def test_no_network_is_a_negative_answer(fabricctl, tmp_path):
+    file = tmp_path / "one.json"
+    file.write_bytes(to_json(node()))
+    status, out, _ = fabricctl("networks", "--from", file)
+    assert (status, out) == (1, "no port is on any network\n")
+
+
 def test_networks_as_json(fabricctl, cluster):
     told = json.loads(fabricctl("networks", "--from", cluster, "--json")[1])
     first = told["networks"][0]

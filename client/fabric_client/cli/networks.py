@@ -34,12 +34,17 @@ def networks(*, origin: FromOption = None, show_all: AllOption = False, as_json:
         print_json({"networks": found, "no_network": rejected})
         return
     out = console()
-    out.print(table(_COLUMNS, [_row(network, names, places) for network in found]))
+    if not found:
+        out.print("no port is on any network")
+    else:
+        out.print(table(_COLUMNS, [_row(network, names, places) for network in found]))
     if show_all:
         out.print()
         out.print(table(("PORT", "ON NO NETWORK BECAUSE"), [_rejected_row(one, names) for one in rejected]))
     elif rejected:
         out.print(f"{len(rejected)} ports are on no network; --all shows why")
+    if not found:
+        raise typer.Exit(1)
 
 
 _Found = tuple[Sequence[Network], Sequence[Rejected], Mapping[str, str], Mapping[str, Place]]
