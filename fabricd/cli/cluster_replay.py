@@ -16,13 +16,15 @@ def cluster_in(file: Path) -> ClusterStatus | None:
         InputError: it cannot be read.
         ParseError: something is wrong with it.
     """
+    gc.disable()  # a large one is a million objects that stay: nobody needs to look through them for garbage
     try:
         with file.open("rb") as stream:
-            cluster = read_cluster(stream, what=str(file)) if is_cluster(stream.peek(4096)) else None
+            return read_cluster(stream, what=str(file)) if is_cluster(stream.peek(4096)) else None
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    gc.freeze()  # a large one is a million objects that stay: nobody needs to look through them for garbage
-    return cluster
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def first_in(cluster: ClusterStatus) -> Snapshot:

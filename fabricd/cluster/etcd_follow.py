@@ -1,6 +1,7 @@
 """Keeps the node map in step with the records that daemons have in etcd."""
 
 import asyncio
+import gc
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -141,6 +142,7 @@ class Follower:
         async for found in self._etcd.fetch(wanted):
             await self._apply([Change(kv) for kv in found])
         self._cluster_id, self._revision = listing.header.cluster_id, listing.header.revision
+        gc.freeze()  # a map of thousands of nodes is a million objects, and looking through them takes a second
 
     async def _take(self, answer: WatchAnswer) -> None:
         """Take one message of a watch.

@@ -17,7 +17,8 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
+from typing import BinaryIO, cast
 
 from fabricd.errors import ParseError
 from fabricd.model.cluster import ClusterStatus, NodeStatus
@@ -149,7 +150,9 @@ class _Lines:
         self.number = 0
         self._what = what
         self._left = MAX_BYTES
-        self._stream: BufferedReader | gzip.GzipFile = gzip.GzipFile(fileobj=stream) if compressed else stream
+        self._stream: BinaryIO = stream
+        if compressed:  # in large steps: gzip's own are of 8 KiB
+            self._stream = BufferedReader(cast(RawIOBase, gzip.GzipFile(fileobj=stream)), 1 << 20)
 
     def next(self) -> bytes:
         """Return the next line that is not blank, b"" at the end.
