@@ -75,6 +75,9 @@ def test_no_network_is_a_negative_answer(fabricctl, tmp_path):
     file.write_bytes(to_json(node()))
     status, out, _ = fabricctl("networks", "--from", file)
     assert (status, out) == (1, "no port is on any network\n")
+    file.write_text('<system version="1"><cpu numaid="0" affinity="ff" arch="x86_64" vendor="x"/></system>')
+    status, _, err = fabricctl("networks", "--from", file)
+    assert (status, "is a topology file, which knows no networks" in err) == (2, True)
 
 
 def test_networks_as_json(fabricctl, cluster):

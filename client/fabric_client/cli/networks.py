@@ -8,6 +8,7 @@ import typer
 
 from fabric_client.cli.show import console, print_json, table
 from fabric_client.cli.source import FromOption, JsonOption, load
+from fabricd.errors import InputError
 from fabricd.graph.networks import find_networks
 from fabricd.graph.placement import leaf_rails, placement
 from fabricd.model.cluster import ClusterStatus
@@ -53,6 +54,10 @@ _Found = tuple[Sequence[Network], Sequence[Rejected], Mapping[str, str], Mapping
 def _found(origin: str | None) -> _Found:
     """Return networks, ports on none, names and places: from the daemon, which has measured, else from a file."""
     source = load(origin)
+    if source.topology is not None:
+        raise InputError(
+            f"{source.name} is a topology file, which knows no networks", hint="a daemon or a cluster does"
+        )
     if source.connection is None:
         found = find_networks(source.nodes)
         return found.networks, found.rejected, source.names(), placement(source.nodes)
