@@ -217,9 +217,11 @@ class Graph:
     def _wider_than_their_cards(self) -> Iterable[Conflict]:
         for port in self.of_kind(VertexKind.NIC, VertexKind.HCA_PORT):
             for edge in self._out[port.name]:
+                if edge.link != LinkKind.PORT:
+                    continue
                 links = [one for one in self._out[edge.dst] if one.link == LinkKind.PCIE]
                 own, card = edge.bandwidth_bytes_per_second, links[0].bandwidth_bytes_per_second if links else None
-                if edge.link == LinkKind.PORT and own is not None and card is not None and own > card:
+                if own is not None and card is not None and own > card:
                     problem = f"{format_bandwidth(own)}, but the card's PCIe link carries {format_bandwidth(card)}"
                     more = f" ({links[0].detail})" if links[0].detail else ""
                     yield Conflict(where=port.name, problem=problem + more, taken="the link bounds its paths")

@@ -137,11 +137,11 @@ def _unverified(crossing: Crossing) -> Iterator[str]:
 def _cautions(crossing: Crossing) -> Iterator[str]:
     """Yield what makes a crossing worse than its figures."""
     near, far = crossing.near, crossing.far
-    if crossing.over_spine and crossing.leaves is not None:
-        leaves = f"from {crossing.leaves[0]} to {crossing.leaves[1]}"
+    if crossing.over_spine:
+        leaves = f"from {near.facts.leaf} to {far.facts.leaf}"
         yield f"it goes {leaves}, over links between switches that others share"
-    if crossing.rails is not None:
-        yield f"it goes from rail {crossing.rails[0]} to rail {crossing.rails[1]}"
+    if crossing.cross_rail:
+        yield f"it goes from rail {near.rail} to rail {far.rail}"
     if near.facts.mtu_bytes and far.facts.mtu_bytes and near.facts.mtu_bytes != far.facts.mtu_bytes:
         mtus = f"{near.facts.mtu_bytes} at {near.name}, {far.facts.mtu_bytes} at {far.name}"
         yield f"the MTU differs ({mtus}): only the smaller one arrives, the larger is lost where the ends do not agree"
@@ -161,8 +161,8 @@ def _why_joined(crossing: Crossing) -> str:
 def _why_so(crossing: Crossing) -> Iterator[str]:
     if crossing.network.transport is Transport.NVLINK:
         yield from _channels(crossing)
-    if crossing.leaves is not None and not crossing.over_spine:
-        yield f"both ports are plugged into {crossing.leaves[0]}"
+    if crossing.near.facts.leaf and crossing.near.facts.leaf == crossing.far.facts.leaf:
+        yield f"both ports are plugged into {crossing.near.facts.leaf}"
     for one in (crossing.near, crossing.far):
         if one.way.why:
             how = {True: "GPUDirect", False: "through host memory", None: "GPUDirect not known"}[one.way.gdr]

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 
 from fabricd.graph import nominal
 from fabricd.graph.graph import LinkKind, VertexKind
 from fabricd.graph.networks import measurement_between
-from fabricd.graph.networks_rails import rail_ports
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, PathType, Transport
 from fabricd.paths.describe import weakest
 from fabricd.paths.ends import PORTS, End
-from fabricd.paths.port_facts import PortFacts, port_facts
+from fabricd.paths.port_facts import PortFacts, PortTables
 from fabricd.paths.ways import Way
 from fabricd.units import format_bandwidth
 
@@ -53,22 +53,8 @@ class Crossing:
     far: Side
     measured: Measurement | None
 
-    @property
-    def leaves(self) -> tuple[str, str] | None:
-        """The switches that both ports are plugged into, where they are known."""
-        leaves = (self.near.facts.leaf, self.far.facts.leaf)
-        return leaves if all(leaves) else None
-
-    @property
-    def over_spine(self) -> bool:
-        """The two ports are known to be plugged into different switches."""
-        return self.leaves is not None and self.leaves[0] != self.leaves[1]
-
-    @property
-    def rails(self) -> tuple[int, int] | None:
-        """The rails of both ports where they differ."""
-        near, far = self.near.rail, self.far.rail
-        return (near, far) if near is not None and far is not None and near != far else None
+    over_spine: bool  #: the two ports are known to be plugged into different switches
+    cross_rail: bool  #: and into those of different rails
 
 
 def crossings(
@@ -86,20 +72,26 @@ def crossings(
         measurements: between the two nodes.
         all_ports: yield also what is like another.
     """
+    here, there = PortTables(start.snapshot), PortTables(goal.snapshot)
     for network in networks:
         every = all_ports or bool(measurements)
-        nears, fars = _sides(network, start, away=True, every=every), _sides(network, goal, away=False, every=every)
+        nears, fars = (
+            _sides(network, start, here, away=True, every=every),
+            _sides(network, goal, there, away=False, every=every),
+        )
         seen = set()
-        for near, far in [(near, far) for near in nears for far in fars][:MAX_PAIRS]:
-            crossing = Crossing(network, near, far, measurement_between(measurements, network, near.port, far.port))
-            lies = (crossing.over_spine, crossing.rails is not None)
-            alike = (near.likeness, far.likeness, *lies, crossing.measured)
+        for near, far in islice(product(nears, fars), MAX_PAIRS):
+            measured = measurement_between(measurements, network, near.port, far.port) if measurements else None
+            leaves = (near.facts.leaf, far.facts.leaf)
+            over_spine = "" not in leaves and leaves[0] != leaves[1]
+            cross_rail = over_spine and None not in (near.rail, far.rail) and near.rail != far.rail
+            alike = (near.likeness, far.likeness, over_spine, cross_rail, measured)
             if all_ports or alike not in seen:
                 seen.add(alike)
-                yield crossing
+                yield Crossing(network, near, far, measured, over_spine, cross_rail)
 
 
-def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]:
+def _sides(network: Network, end: End, tables: PortTables, *, away: bool, every: bool) -> list[Side]:
     """Return the sides that a path may take at one end, those by the nearest port first."""
     usable = [port for port in network.ports if can_be(port, end)]
     graph, vertex = end.ways.graph, end.vertex
@@ -108,9 +100,9 @@ def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]
     for port in usable:
         types[port.interface], *far[port.interface] = end.ways.distance(vertex, graph[port.interface])
     least = min(far.values(), default=None)
-    facts_of = {port.interface: port_facts(end.snapshot, port) for port in usable}
+    facts_of = {port.interface: tables.facts(port) for port in usable}
     several = len({facts.leaf for facts in facts_of.values()} - {""}) > 1
-    rails = {one.name: one.rail for one in rail_ports(end.snapshot)} if several else {}
+    rails = end.rails() if several else {}
     sides: dict[object, Side] = {}
     for port in sorted(usable, key=lambda port: far[port.interface]):
         facts = facts_of[port.interface]
@@ -124,11 +116,11 @@ def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]
 
 
 def can_be(port: NetworkPort, end: End) -> bool:
-    """Tell whether a path may leave or reach an end by a port. A GPU in an NVLink domain is its own only port there."""
+    """Tell whether a path may leave or reach an end by a port. In an NVLink domain a GPU is a port of its own alone."""
     if port.node != end.node_id or port.interface not in end.ways.graph:
         return False
-    gpus = end.vertex.kind is VertexKind.GPU and end.ways.graph[port.interface].kind is VertexKind.GPU
-    return port.interface == end.vertex.name or not (gpus or end.vertex.kind in PORTS)
+    own = end.vertex.kind in PORTS or end.ways.graph[port.interface].kind is VertexKind.GPU
+    return port.interface == end.vertex.name or not own
 
 
 def hops_over(crossing: Crossing) -> tuple[Hop, Hop]:

@@ -52,6 +52,10 @@ class End:
         """Return the name of a vertex of its node as it is in answers."""
         return f"{self.node}/{name}"
 
+    def rails(self) -> Mapping[str, int]:
+        """Return the place of each port for jobs' data among its node's, by name."""
+        return self.ways.rails_of(self.snapshot)
+
     def graph(self) -> Graph:
         """Return the graph of its node, with full names."""
         return graph_of(self.snapshot, node=self.node)

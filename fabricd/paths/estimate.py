@@ -1,6 +1,6 @@
 """How long a transfer over a path takes, from the path's own figures: its latency, and the bytes over a fair share."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fabricd.errors import InputError
 from fabricd.model.observation import Evidence
@@ -31,8 +31,8 @@ class Comparison:
 AS_USUAL = Comparison()
 
 
-def estimated(path: Path, comparison: Comparison) -> Path:
-    """Return a path with the estimated time of one transfer.
+def estimate(path: Path, comparison: Comparison) -> Estimate:
+    """Return the estimated time of one transfer over a path.
 
     Every flow gets the same share of the bottleneck. Unknown bandwidth across a network leaves the time unknown; within
     a node it bounds nothing that is known of, so there the latency is all (as in the order of paths).
@@ -41,7 +41,7 @@ def estimated(path: Path, comparison: Comparison) -> Path:
     share = None if bandwidth is None else bandwidth / comparison.flows
     transfer = None if share is None else comparison.bytes / share
     known = path.type is not PathType.DIS and (transfer is not None or path.type is not PathType.NET)
-    estimate = Estimate(
+    return Estimate(
         bytes=comparison.bytes,
         flows=comparison.flows,
         time_seconds=(latency or 0.0) + (transfer or 0.0) if known else None,
@@ -51,4 +51,3 @@ def estimated(path: Path, comparison: Comparison) -> Path:
         latency_evidence=Evidence.ASSUMED if path.measured_age_seconds is None else Evidence.MEASURED,
         bandwidth_evidence=path.evidence,
     )
-    return replace(path, estimate=estimate)

@@ -9,7 +9,7 @@ from fabricd.model.device import Gpu, Hca, HcaPort
 from fabricd.model.observation import Outcome
 from fabricd.model.path import Path, Rejected, Transport
 from fabricd.model.snapshot import Snapshot
-from fabricd.paths.ends import PORTS, End
+from fabricd.paths.ends import End
 from fabricd.paths.explain_classes import left_out
 
 _TITLE = {
@@ -47,11 +47,9 @@ def _why_no_nvlink(start: End, goal: End) -> str:
         if not end.snapshot.gpus:
             return f"{end.node} has no GPU{_probe(end.snapshot, 'nvml')}"
         gpu = _gpu_of(end)
-        if gpu is None and end.vertex.kind in PORTS:
-            return f"NVLink joins GPUs; {end.name} is a port of another network"
-        # Without a GPU asked for, the first that is in a domain stands for the node.
-        able = [one for one in end.snapshot.gpus if not out_of_domain(one)] or list(end.snapshot.gpus)
-        gpus.append((end, gpu or able[0]))
+        if gpu is None:
+            return f"NVLink joins GPUs, and {end.name} is none"
+        gpus.append((end, gpu))
     for end, gpu in gpus:
         if fault := out_of_domain(gpu):
             return f"{end.node}/gpu{gpu.index}: {fault}"
@@ -64,7 +62,7 @@ def _why_no_nvlink(start: End, goal: End) -> str:
     if here[1] != there[1]:
         cliques = f"{a.node} in clique {here[1]}, {b.node} in clique {there[1]}"
         return f"the two are in one NVLink domain, but its partitions do not reach each other: {cliques}"
-    return "the ends asked for are not GPUs of the NVLink domain that both nodes are in"
+    return "a measurement found the NVLink domain dead"
 
 
 def _gpu_of(end: End) -> Gpu | None:

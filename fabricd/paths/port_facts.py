@@ -39,44 +39,66 @@ class PortFacts:
         return " port ".join(filter(None, [self.leaf, self.leaf_port]))
 
 
-def port_facts(snapshot: Snapshot, port: NetworkPort) -> PortFacts:
-    """Return what is known of a port on a network that it is on."""
-    by_name = {interface.name: interface for interface in snapshot.interfaces}
-    name, _, number = port.interface.rpartition(":")
-    for hca in snapshot.hcas:
-        if hca.name == name:
-            for one in hca.ports:
-                if str(one.port) == number:
-                    return _of_hca(snapshot, hca, one, port, by_name)
-    interface = by_name.get(port.interface)
-    if interface is None:
-        return PortFacts(address=port.address)
-    leaf, leaf_port = _by_lldp(snapshot, [interface], by_name)
-    return PortFacts(address=port.address, mtu_bytes=interface.mtu, leaf=leaf, leaf_port=leaf_port)
+class PortTables:
+    """The tables of a node's ports.
 
+    Args:
+        snapshot: of the node.
+    """
 
-def _of_hca(
-    snapshot: Snapshot, hca: Hca, one: HcaPort, port: NetworkPort, by_name: dict[str, NetInterface]
-) -> PortFacts:
-    if one.link_layer == "infiniband":
-        first = min(one.gids, key=lambda gid: gid.index, default=None)
-        leaf, leaf_port = _by_walk(snapshot, port.interface)
-        index, kind = (first.index, first.type) if first else (None, "")
-        return PortFacts(gid_index=index, gid_type=kind, mtu_bytes=one.active_mtu, leaf=leaf, leaf_port=leaf_port)
-    on_it = [by_name[name] for name in interfaces_of(snapshot, hca, one) if name in by_name]
-    leaf, leaf_port = _by_lldp(snapshot, on_it, by_name)
-    index, kind = _gid_of(one, port.address)
-    roce = hca.kind in ("roce", "soft-roce")
-    lacks = f"the GID table of {port.interface} has no RoCE v2 entry for {port.address}"
-    return PortFacts(
-        address=port.address,
-        gid_index=index,
-        gid_type=kind,
-        mtu_bytes=one.active_mtu,
-        leaf=leaf,
-        leaf_port=leaf_port,
-        cautions=(lacks,) if roce and one.gids and port.address and kind != _ROCE_V2 else (),
-    )
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._interfaces = {interface.name: interface for interface in snapshot.interfaces}
+        self._hca_ports = {f"{hca.name}:{port.port}": (hca, port) for hca in snapshot.hcas for port in hca.ports}
+        self._neighbors = {neighbor.interface: neighbor for neighbor in reversed(snapshot.lldp)}
+        self._leaves = {
+            link.local_port: (switch.name or switch.guid, str(link.port))
+            for fabric in snapshot.ib_fabrics
+            for switch in fabric.switches
+            for link in switch.links
+            if link.local_port
+        }
+
+    def facts(self, port: NetworkPort) -> PortFacts:
+        """Return what is known of a port on a network that it is on."""
+        if port.interface in self._hca_ports:
+            return self._of_hca(*self._hca_ports[port.interface], port)
+        interface = self._interfaces.get(port.interface)
+        if interface is None:
+            return PortFacts(address=port.address)
+        leaf, leaf_port = self._by_lldp([interface])
+        return PortFacts(address=port.address, mtu_bytes=interface.mtu, leaf=leaf, leaf_port=leaf_port)
+
+    def _of_hca(self, hca: Hca, one: HcaPort, port: NetworkPort) -> PortFacts:
+        if one.link_layer == "infiniband":
+            first = min(one.gids, key=lambda gid: gid.index, default=None)
+            leaf, leaf_port = self._leaves.get(port.interface, ("", ""))
+            index, kind = (first.index, first.type) if first else (None, "")
+            return PortFacts(gid_index=index, gid_type=kind, mtu_bytes=one.active_mtu, leaf=leaf, leaf_port=leaf_port)
+        names = interfaces_of(self._snapshot, hca, one)
+        leaf, leaf_port = self._by_lldp([self._interfaces[name] for name in names if name in self._interfaces])
+        index, kind = _gid_of(one, port.address)
+        roce = hca.kind in ("roce", "soft-roce")
+        lacks = f"the GID table of {port.interface} has no RoCE v2 entry for {port.address}"
+        return PortFacts(
+            address=port.address,
+            gid_index=index,
+            gid_type=kind,
+            mtu_bytes=one.active_mtu,
+            leaf=leaf,
+            leaf_port=leaf_port,
+            cautions=(lacks,) if roce and one.gids and port.address and kind != _ROCE_V2 else (),
+        )
+
+    def _by_lldp(self, interfaces: Sequence[NetInterface]) -> tuple[str, str]:
+        """Return the switch that a card below some interfaces is plugged into, and that switch's port."""
+        if not self._neighbors:
+            return "", ""
+        for interface in interfaces:
+            for name in (interface.name, *(carrier.name for carrier, _ in carriers_of(interface, self._interfaces))):
+                if neighbor := self._neighbors.get(name):
+                    return neighbor.system_name or neighbor.chassis_id, neighbor.port_id or neighbor.port_description
+        return "", ""
 
 
 def _gid_of(port: HcaPort, address: str) -> tuple[int | None, str]:
@@ -89,24 +111,3 @@ def _gid_of(port: HcaPort, address: str) -> tuple[int | None, str]:
     fitting = [gid for gid in port.gids if gid.gid.lower() == mapped]
     best = min(fitting, key=lambda gid: (gid.type != _ROCE_V2, gid.index), default=None)
     return (best.index, best.type) if best else (None, "")
-
-
-def _by_lldp(
-    snapshot: Snapshot, interfaces: Sequence[NetInterface], by_name: dict[str, NetInterface]
-) -> tuple[str, str]:
-    """Return the switch that a card below some interfaces is plugged into, and that switch's port."""
-    cards = {carrier.name for interface in interfaces for carrier, _ in carriers_of(interface, by_name)}
-    cards |= {interface.name for interface in interfaces}
-    for neighbor in snapshot.lldp:
-        if neighbor.interface in cards:
-            return neighbor.system_name or neighbor.chassis_id, neighbor.port_id or neighbor.port_description
-    return "", ""
-
-
-def _by_walk(snapshot: Snapshot, port: str) -> tuple[str, str]:
-    for fabric in snapshot.ib_fabrics:
-        for switch in fabric.switches:
-            for link in switch.links:
-                if link.local_port == port:
-                    return switch.name or switch.guid, str(link.port)
-    return "", ""

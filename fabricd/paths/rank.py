@@ -6,7 +6,7 @@ from dataclasses import replace
 from fabricd.model.network import role_rank
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Path, PathType, Policy, Transport
-from fabricd.paths.estimate import Comparison, estimated
+from fabricd.paths.estimate import Comparison, estimate
 
 _TYPE_ORDER = {kind: order for order, kind in enumerate(PathType)}
 _TRANSPORT_ORDER = {transport: order for order, transport in enumerate(Transport)}
@@ -71,6 +71,6 @@ def rank_key(path: Path) -> RankKey:
 
 def ranked(paths: Iterable[Path], comparison: Comparison) -> tuple[Path, ...]:
     """Return the paths best first, each with its estimate, and with its place in ``rank``."""
-    timed = (estimated(path, comparison) for path in paths)
+    timed = [replace(path, estimate=estimate(path, comparison)) for path in paths]
     in_order = sorted(timed, key=lambda path: order_key(path, comparison.policy))
     return tuple(replace(path, rank=place) for place, path in enumerate(in_order, start=1))

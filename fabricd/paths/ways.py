@@ -5,13 +5,14 @@ memory, so there the way leads through a NUMA node. A GPU may pass its data by N
 (NCCL's PXN). Only the sending end does: nothing in the libraries passes on what arrived for another GPU.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fabricd.graph import nominal
 from fabricd.graph.flattened import flattened
 from fabricd.graph.graph import LinkKind, Vertex, VertexKind
+from fabricd.graph.networks_rails import rail_ports
 from fabricd.graph.snapshot import graph_of
 from fabricd.graph.template import placement
 from fabricd.model.path import PathType, Transport
@@ -27,6 +28,8 @@ _PLACES = frozenset({VertexKind.GPU, VertexKind.NIC, VertexKind.HCA_PORT}) | fro
 )
 #: Links between a port and a GPU beside it.
 _TO_PORTS = frozenset({LinkKind.PORT.value, LinkKind.PCIE.value, LinkKind.MEMORY.value, LinkKind.C2C.value})
+#: Combinations of ports that are up, of one kind of machine, whose rails are remembered.
+_STATES = 256
 #: Networks whose ports are interfaces, but which libraries can use with GPU memory.
 _OF_DEVICE_MEMORY = frozenset({Transport.SLINGSHOT, Transport.GPUDIRECT_TCP})
 _NEARNESS = {kind: order for order, kind in enumerate(PathType)}
@@ -69,6 +72,7 @@ class NodeWays:
         self._places = [vertex.name for vertex in self.graph if vertex.kind in _PLACES]
         self._from: dict[str, dict[str, Hops]] = {}
         self._ways: dict[tuple[str, str, bool, bool], tuple[Way, ...]] = {}
+        self._rails: dict[Hashable, Mapping[str, int]] = {}
         self._beside: dict[str, tuple[Vertex, Hops] | None] = {}
         self._pci = {device.address: device for device in snapshot.pci}
         self._bus_of = {f"gpu{gpu.index}": gpu.pci_address for gpu in snapshot.gpus}
@@ -94,6 +98,16 @@ class NodeWays:
         hops = self._joined(end.name, port.name)
         kind = PathType.DIS if hops is None else path_type(self.graph, end.name, hops)
         return (kind, _NEARNESS[kind], _latency(hops or ()), len(hops or ()))
+
+    def rails_of(self, snapshot: Snapshot) -> Mapping[str, int]:
+        """Return the rail of each port for jobs' data of a node of this kind; it depends on which ports are up."""
+        hcas = tuple(port.state for hca in snapshot.hcas for port in hca.ports)
+        states = (hcas, tuple((one.admin_up, one.carrier, one.oper_state) for one in snapshot.interfaces))
+        if states not in self._rails:
+            if len(self._rails) >= _STATES:
+                self._rails.clear()
+            self._rails[states] = {one.name: one.rail for one in rail_ports(snapshot)}
+        return self._rails[states]
 
     def _find(self, end: Vertex, port: Vertex, transport: Transport, away: bool) -> Iterator[Way]:
         """Yield the ways from an end to a port; links are alike in both directions."""

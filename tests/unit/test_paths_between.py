@@ -14,7 +14,7 @@ from fabricd.model.observation import Evidence, Outcome, ProbeReport
 from fabricd.model.path import Path, PathType, Policy, Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.ends import Ends, likeness
-from fabricd.paths.estimate import MAX_BYTES, Comparison, estimated
+from fabricd.paths.estimate import MAX_BYTES, Comparison, estimate
 from fabricd.paths.query import find_paths
 from fabricd.paths.rank import order_key, ranked
 from tests.support.nodes import hca, hgx, ib_port, mapping, nic, node, nvl_tray
@@ -35,9 +35,9 @@ paths = st.builds(
 
 @given(paths, st.integers(1, MAX_BYTES // 2), st.integers(1, 1000))
 def test_more_bytes_and_more_flows_never_take_less_time(path, size, flows):
-    once = estimated(path, Comparison(bytes=size, flows=flows)).estimate
+    once = estimate(path, Comparison(bytes=size, flows=flows))
     for more in (Comparison(bytes=2 * size, flows=flows), Comparison(bytes=size, flows=flows + 1)):
-        longer = estimated(path, more).estimate
+        longer = estimate(path, more)
         assert (once.time_seconds is None) == (longer.time_seconds is None) == (path.bandwidth_bytes_per_second is None)
         if once.time_seconds is not None:
             assert longer.time_seconds >= once.time_seconds
