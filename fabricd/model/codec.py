@@ -56,7 +56,7 @@ def without_counters(snapshot: Snapshot) -> Snapshot:
         snapshot,
         interfaces=tuple(replace(nic, rx_bytes=None, tx_bytes=None) for nic in snapshot.interfaces),
         hcas=tuple(
-            replace(hca, ports=tuple(replace(port, counters=(), hw_counters=()) for port in hca.ports))
+            replace(hca, counters=(), ports=tuple(replace(port, counters=(), hw_counters=()) for port in hca.ports))
             for hca in snapshot.hcas
         ),
         gpus=tuple(replace(gpu, links=tuple(replace(link, errors=()) for link in gpu.links)) for gpu in snapshot.gpus),

@@ -183,6 +183,9 @@ class Hca:
     numa_node: int | None = None
     virtual_function: bool = False
     ports: tuple[HcaPort, ...] = ()
+    #: Of the card in a fabric that knows no ports' GUIDs: Slingshot's node id, "0x1a2".
+    fabric_address: str = ""
+    counters: tuple[tuple[str, int], ...] = ()  #: of the whole card, where its driver counts by card
     #: GPUDirect: can memory of a GPU be registered through dma-buf, through a peer-memory module.
     dmabuf: bool | None = None
     peer_memory: bool | None = None

@@ -28,6 +28,7 @@ _VIRTUAL_FUNCTIONS = {
 }
 # Counted in units of four octets, whatever the link. Source: InfiniBand Architecture Specification, PortCounters.
 _FOUR_OCTETS = {"port_xmit_data", "port_rcv_data", "port_xmit_data_64", "port_rcv_data_64"}
+_SLINGSHOT_COUNTERS = ("hni_sts_rx_ok_octets", "hni_sts_tx_ok_octets")  # all else counts what only its maker explains
 _NO_COUNTERS = {"lifespan"}  # how long hw_counters are cached, milliseconds
 _PEER_MEMORY = (  # the modules that let a card register GPU memory; names by version of driver and OFED
     "kernel/mm/memory_peers/nv_mem/version", "kernel/mm/memory_peers/nv_mem_nc/version",
@@ -122,7 +123,15 @@ def _read_hca(path: Path, peer_memory: bool, counted: bool, read: FieldReader) -
 
 
 def _read_slingshot(path: Path, read: FieldReader) -> Hca:
-    """Slingshot's card is no verbs device; its link is the network interface on the same PCI function."""
+    """Slingshot's card is no verbs device; its link is the network interface on the same PCI function.
+
+    What it sends past the kernel is counted by its own telemetry alone. Source: HPE's cxi driver, ss1/cass_sysfs.c and
+    cass_telem.c, and libcxi.
+    """
+    device, quiet = path / "device", FieldReader()  # virtual functions have no telemetry
+    address = read.integer(device / "properties/nid", base=0, high=2**32 - 1)
+    counted = {name: quiet.text(device / "telemetry" / name) or "" for name in _SLINGSHOT_COUNTERS}
+    values = {name: text.partition("@")[0] for name, text in counted.items()}  # "12345@1700000000.123456789"
     card = _read_card(path, read) or _Card()
     return Hca(
         name=printable(path.name),
@@ -132,6 +141,9 @@ def _read_slingshot(path: Path, read: FieldReader) -> Hca:
         pci_address=card.pci_address,
         numa_node=card.numa_node,
         virtual_function=card.virtual_function,
+        board_id=read.text(device / "fru/part_number") or "",
+        fabric_address="" if address is None else f"{address:#x}",
+        counters=tuple((name, int(value)) for name, value in values.items() if value.isdecimal() and len(value) < 20),
     )
 
 

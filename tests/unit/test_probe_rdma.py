@@ -213,6 +213,28 @@ def test_slingshot_is_named_for_what_it_is(tmp_path: Path) -> None:
     )
 
 
+def test_slingshot_in_full_and_with_odd_files(tmp_path: Path) -> None:
+    tree = Tree()
+    for number, place in enumerate(("c0/0000:c1:00.0", "80/0000:81:00.0")):
+        card = tree.pci(f"pci0000:{place}", class_code=0x020000, vendor=0x17DB, device=0x0501)
+        tree.link(f"{card}/cxi/cxi{number}/device", card)
+        tree.link(f"sys/class/cxi/cxi{number}", f"{card}/cxi/cxi{number}")
+        odd = number == 1
+        tree.update(
+            card,
+            {
+                "properties/nid": "what\n" if odd else "0x1a2\n",
+                "fru/part_number": "P43012-001\n",
+                "telemetry/hni_sts_rx_ok_octets": f"{'9' * 40}@1\n" if odd else "1200@1732950000.123456789\n",
+                "telemetry/hni_sts_tx_ok_octets": Pipe() if odd else "3400@1732950000.123456789\n",
+            },
+        )
+    found = hcas(tmp_path, tree)
+    assert (found["cxi0"].fabric_address, found["cxi0"].board_id) == ("0x1a2", "P43012-001")
+    assert dict(found["cxi0"].counters) == {"hni_sts_rx_ok_octets": 1200, "hni_sts_tx_ok_octets": 3400}
+    assert (found["cxi1"].fabric_address, found["cxi1"].counters) == ("", ())
+
+
 @pytest.mark.parametrize(
     ("files", "expected", "noted"),
     [
