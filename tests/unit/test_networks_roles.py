@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_rails import rail_ports
@@ -271,3 +273,31 @@ def test_where_partitions_are_not_proven_to_differ_the_fabric_is_whole(pkeys):
 def test_ports_are_together_through_others_keys():
     (network,) = networks(keyed("a", 1, 0x8001), keyed("b", 2, 0x8001, 0x8002), keyed("c", 3, 0x8002)).values()
     assert len(network.ports) == 3
+
+
+RULES = st.lists(
+    st.builds(
+        NetworkRule,
+        name=st.sampled_from(["", "one", "two"]),
+        role=st.sampled_from(["", *ROLES]),
+        interface=st.sampled_from(["", "ens*", "ens0", "mlx5_*"]),
+        subnet=st.sampled_from(["", "10.0.0.0/15", "10.1.0.0/24", "nonsense"]),
+        pkey=st.sampled_from([None, 1]),
+    ),
+    max_size=3,
+).map(tuple)
+
+
+@given(st.lists(RULES, min_size=3, max_size=3), st.booleans())
+def test_rules_move_ports_between_networks_but_lose_none_and_double_none(rules, swapped):
+    machines = [railed(name, at, swapped=swapped and at == 2) for at, name in enumerate("abc", start=1)]
+    before = find_networks(mapping(*machines)).networks
+    after = find_networks(mapping(*(ruled(one, *own) for one, own in zip(machines, rules, strict=True)))).networks
+
+    def crossings(found):
+        return sorted((network.transport, port.node, port.interface) for network in found for port in network.ports)
+
+    assert crossings(after) == crossings(before)
+    assert len({network.name for network in after}) == len(after)
+    assert all(network.role in ROLES for network in after)
+    assert all(network.configured for network in after if network.role not in {one.role for one in before})
