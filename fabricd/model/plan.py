@@ -45,6 +45,16 @@ class RankSlice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Island:
+    """Ranks whose hosts are joined by something faster than what joins all hosts of their group."""
+
+    network: str  #: that joins them; of a host that is alone, its name
+    transport: Transport  #: SHM for a host that is alone
+    ranks: tuple[int, ...]
+    leader: int  #: the rank that would talk to the other islands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
     """The plan of a group."""
 
@@ -52,6 +62,8 @@ class GroupPlan:
     size: int
     ranks: tuple[RankSlice, ...]
     networks: tuple[NetworkChoice, ...] = ()
+    #: Where something faster joins some hosts than what joins all; none where that is not so.
+    islands: tuple[Island, ...] = ()
     #: PMI_process_mapping, e.g. "(vector,(0,2,1))": which ranks truly share memory.
     process_mapping: str = ""
     because: tuple[str, ...] = ()

@@ -3,8 +3,8 @@
 Pure: what the ranks see, what the daemons know and what was measured goes in, the plan comes out.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fabricd.errors import InputError, NoNetworkError
 from fabricd.localview import LocalView
@@ -12,11 +12,13 @@ from fabricd.model.measurement import Measurement
 from fabricd.model.network import NetworkPort
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
-from fabricd.model.plan import GroupPlan, NetworkChoice, RankSlice, Setting
+from fabricd.model.plan import GroupPlan, Island, NetworkChoice, RankSlice, Setting
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group_choice import Rated, choices, rate, rated_key
 from fabricd.plan.group_hosts import Hosts, Place, find_hosts, process_mapping
+from fabricd.plan.group_islands import islands_of
 from fabricd.plan.group_networks import Candidate, Candidates, find_candidates
+from fabricd.plan.group_ports import network_settings, ports_of
 from fabricd.units import format_ranges
 
 ENGINES = ("mpi",)
@@ -153,10 +155,12 @@ def plan_group(
     best = next((one for one in rated if not one.unreachable), None)
     if best is None:
         raise _no_network(hosts, networks)
-    ports = {rank: _port_of(rank, best.candidate, hosts, views) for rank in views}
-    settings = {rank: _network_settings(best.candidate, port, hosts) for rank, port in ports.items()}
-    devices = {rank: (port.interface,) for rank, port in ports.items()}
-    return _plan(engine, hosts, settings, devices, networks, _because(hosts, best))
+    ports = {rank: ports_of(rank, best.candidate, hosts, views) for rank in views}
+    settings = {rank: network_settings(best.candidate, own, hosts) for rank, own in ports.items()}
+    devices = {rank: tuple(port.interface for port in own) for rank, own in ports.items()}
+    islands = () if best.candidate.rdma else islands_of(hosts)
+    told_why = (*_because(hosts, best), *_about_islands(islands, best))
+    return replace(_plan(engine, hosts, settings, devices, networks, told_why), islands=islands)
 
 
 def _plan(
@@ -192,37 +196,6 @@ def _plan(
     )
 
 
-def _port_of(rank: int, candidate: Candidate, hosts: Hosts, views: Mapping[int, LocalView]) -> NetworkPort:
-    """Return the port that a rank uses: for RDMA the one nearest to its processors, else the one that was measured."""
-    place = hosts.place_of[rank]
-    ports = candidate.ports[place]
-    if not candidate.rdma:
-        return ports[0]
-    cpus = set(views[rank].cpus)
-    near = {node.index for node in hosts.places[place].facts.numa if cpus and cpus <= set(node.cpus)}
-    return next((port for port in ports if port.numa_node in near), ports[0])
-
-
-def _network_settings(candidate: Candidate, port: NetworkPort, hosts: Hosts) -> tuple[Setting, ...]:
-    memory = "self,sm" if hosts.several_share else "self"
-    # UCX takes "rc" and "ud" as whichever of its verbs and mlx5 transports the device can do.
-    transports = "rc,ud" if candidate.rdma else "tcp"
-    why = f"{candidate.name} joins the hosts" + ("; ranks of one host share memory" if hosts.several_share else "")
-    settings = [
-        _setting("UCX_TLS", f"{memory},{transports}", why),
-        Setting(
-            name="UCX_NET_DEVICES",
-            value=port.interface,
-            scope="rank",
-            because=f"{port.interface} of {port.node} is on {candidate.name}"
-            + (f" as {port.address}" if port.address else ""),
-        ),
-    ]
-    if candidate.ipv6:
-        settings.append(_setting("UCX_TCP_AF_PRIO", "inet6", f"{candidate.name} is an IPv6 network"))
-    return tuple(settings)
-
-
 def _setting(name: str, value: str, because: str) -> Setting:
     return Setting(name=name, value=value, because=because)
 
@@ -238,6 +211,16 @@ def _because(hosts: Hosts, best: Rated) -> tuple[str, ...]:
     if best.evidence is not Evidence.MEASURED:
         lines.append(f"that {best.candidate.name} works is assumed: {best.note or 'it was not measured'}")
     return tuple(lines)
+
+
+def _about_islands(islands: Sequence[Island], best: Rated) -> Iterator[str]:
+    """Say what is faster inside than between: this engine has one network for all."""
+    if islands:
+        told = [f"{format_ranges(one.ranks)} over {one.network} ({one.transport})" for one in islands[:_SHOWN]]
+        more = f" and {len(islands) - _SHOWN} more" if len(islands) > _SHOWN else ""
+        leaders = ", ".join(str(one.leader) for one in islands[:_SHOWN])
+        yield f"{len(islands)} islands: ranks {'; '.join(told)}{more}"
+        yield f"this engine talks over {best.candidate.name} inside them too; in steps only leaders {leaders} would"
 
 
 def _ranks(count: int) -> str:

@@ -11,6 +11,7 @@ from fabricd.graph.snapshot import VIRTUAL_KINDS
 from fabricd.localview import LocalView
 from fabricd.model.device import NetInterface
 from fabricd.model.network import Network, NetworkPort
+from fabricd.model.observation import Evidence
 from fabricd.model.path import Rejected, Transport
 from fabricd.plan.group_hosts import Hosts, Place
 
@@ -24,6 +25,8 @@ _NOT_FOR_MPI = {
 #: Less than this cannot be registered with an HCA by an MPI library that is to do anything.
 _MEMLOCK_MIN_BYTES = 64 << 20
 _MAX_REJECTED = 100
+#: A fabric of this prefix may be several: isolated rails all bear it.
+_DEFAULT_PREFIX = "fe80:0000:0000:0000"
 #: A name that cannot be misread in UCX_NET_DEVICES.
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
 
@@ -40,6 +43,9 @@ class Candidate:
     reason: str  #: which facts put the ports together
     configured: bool = False  #: the role is the site's word
     speed_bytes_per_second: int | None = None  #: nominal, of the slowest place; None unknown
+    one_fabric: bool = (
+        False  #: a host's ports on it reach each other: that is known, or the facts that join them say so
+    )
     software: bool = False  #: RDMA done by the kernel over an ordinary interface
 
     @property
@@ -121,6 +127,7 @@ def _candidate(network: Network, places: Sequence[Place], views: Mapping[int, Lo
         configured=network.configured,
         reason=network.reason,
         speed_bytes_per_second=_slowest(first),
+        one_fabric=network.verified is not Evidence.ASSUMED or _DEFAULT_PREFIX not in network.name,
         software=rdma and any(port.virtual for port in first),
     )
 

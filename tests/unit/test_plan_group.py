@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fabricd.errors import InputError, NoNetworkError
 from fabricd.localview import LocalView, ViewHca, ViewInterface
-from fabricd.model.device import Gid, HcaPort, InterfaceKind, Route
+from fabricd.model.device import Gid, HcaPort, InterfaceKind, NumaNode, Route
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import NetworkRule
 from fabricd.model.observation import Evidence
@@ -442,8 +442,6 @@ class TestRdma:
             plan_group("mpi", views, mapping(*nodes), [broken])
 
     def test_each_rank_takes_the_port_near_its_processors(self):
-        from fabricd.model.device import NumaNode
-
         nodes, views = [], {}
         numa = (NumaNode(index=0, cpus=(0, 1)), NumaNode(index=1, cpus=(2, 3)))
         for number, host in enumerate("ab"):
@@ -461,6 +459,84 @@ class TestRdma:
         plan = plan_group("mpi", views, mapping(*nodes))
         assert [settings(plan, rank)["UCX_NET_DEVICES"] for rank in range(4)] == ["mlx5_0:1", "mlx5_1:1"] * 2
         assert settings(plan, 0)["UCX_TLS"] == "self,sm,rc,ud"
+
+
+def railed(hosts: str, ranks_per_host: int, adapters: int = 4, prefix: str = "fec0:0000:0000:0001"):
+    """Hosts with several adapters on one InfiniBand fabric, two beside each NUMA node."""
+    numa = (NumaNode(index=0, cpus=(0, 1)), NumaNode(index=1, cpus=(2, 3)))
+    nodes, views = [], {}
+    for number, host in enumerate(hosts):
+        cards = tuple(
+            hca(
+                f"mlx5_{one}",
+                ib_port(lid=number * adapters + one + 1, prefix=prefix),
+                node_guid=f"{host}{one}",
+                numa_node=one * 2 // adapters,
+            )
+            for one in range(adapters)
+        )
+        address = f"10.1.0.{number + 1}/24"
+        nodes.append(node(host, hcas=cards, numa=numa, interfaces=(card(host, "eth0", address),)))
+        seen = tuple(
+            ViewHca(name=f"mlx5_{one}", node_guid=f"{host}{one}", usable=True, ports=(1,)) for one in range(adapters)
+        )
+        for local in range(ranks_per_host):
+            rank = number * ranks_per_host + local
+            cpus = numa[local * 2 // ranks_per_host].cpus if ranks_per_host > 1 else (0, 1, 2, 3)
+            views[rank] = view(host, rank, hcas=seen, cpus=cpus, eth0=address)
+    return views, mapping(*nodes)
+
+
+class TestRails:
+    def test_ranks_of_a_host_share_its_ports_out(self):
+        plan = plan_group("mpi", *railed("ab", 4))
+        used = [settings(plan, rank)["UCX_NET_DEVICES"] for rank in range(8)]
+        assert used == ["mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1"] * 2
+
+    @pytest.mark.parametrize(
+        ("ranks", "devices", "told"),
+        [(1, "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1", "4"), (2, "mlx5_0:1,mlx5_1:1", None)],
+    )
+    def test_a_rank_uses_all_the_ports_that_there_are_for_it(self, ranks, devices, told):
+        plan = plan_group("mpi", *railed("ab", ranks))
+        assert settings(plan, 0)["UCX_NET_DEVICES"] == devices
+        assert settings(plan, 0).get("UCX_MAX_RNDV_RAILS") == told
+        assert plan.ranks[0].devices == tuple(devices.split(","))
+
+    def test_rails_that_may_be_fabrics_of_their_own_are_used_one_by_one(self):
+        plan = plan_group("mpi", *railed("ab", 1, prefix="fe80:0000:0000:0000"))
+        assert settings(plan, 0)["UCX_NET_DEVICES"] == "mlx5_0:1"
+
+    def test_the_host_with_the_fewest_ports_for_a_rank_decides(self):
+        views, nodes = railed("ab", 1)
+        one = replace(views[1], hcas=views[1].hcas[:1])
+        plan = plan_group("mpi", {0: views[0], 1: one}, nodes)
+        assert [settings(plan, rank)["UCX_NET_DEVICES"] for rank in (0, 1)] == ["mlx5_0:1", "mlx5_0:1"]
+
+
+class TestIslands:
+    def test_hosts_that_something_faster_joins_are_named_with_their_leaders(self):
+        """Two on one InfiniBand fabric, two on another, one with Ethernet alone: Ethernet joins all."""
+        views, nodes = railed("ab", 1)
+        others, more = railed("cd", 1, prefix="fec0:0000:0000:0002")
+        for number, host in enumerate("cde"):
+            address = f"10.1.0.{number + 11}/24"
+            base = others[number] if number < 2 else view(host, 4)
+            interface = ViewInterface(name="eth0", mac=mac(host, "eth0"), up=True, addresses=(address,))
+            views[2 + number] = replace(base, interfaces=(LO, interface))
+            known = more.get(f"id-{host}", node(host))
+            nodes[f"id-{host}"] = replace(known, interfaces=(card(host, "eth0", address),))
+        plan = plan_group("mpi", views, nodes)
+        assert chosen(plan) == "10.1.0.0/24"
+        assert [(one.network, one.transport, one.ranks, one.leader) for one in plan.islands] == [
+            ("ib:fec0:0000:0000:0001", Transport.INFINIBAND, (0, 1), 0),
+            ("ib:fec0:0000:0000:0002", Transport.INFINIBAND, (2, 3), 2),
+            ("e", Transport.SHM, (4,), 4),
+        ]
+        assert "3 islands: ranks 0-1 over ib:fec0:0000:0000:0001 (infiniband); 2-3" in " ".join(plan.because)
+
+    def test_what_joins_all_makes_no_islands(self):
+        assert plan_group("mpi", *railed("ab", 1)).islands == ()
 
 
 class TestSurvey:
