@@ -16,7 +16,7 @@ from fabricd.cluster.peer import Peer
 from fabricd.cluster.roster import Claim, Roster
 from fabricd.cluster.version import Version
 from fabricd.errors import BusyError, UnknownNameError
-from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus, StoreStatus
+from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus, StoreStatus, inventory_of
 from fabricd.model.event import Event, EventKind
 from fabricd.model.snapshot import SCHEMA, Snapshot
 
@@ -276,6 +276,7 @@ class NodeMap:
             content_hash=local.content_hash,
             schema=local.schema,
             note=_note(local),
+            inventory=inventory_of(local),
             snapshot=None if summary else local,
         )
 
@@ -294,6 +295,7 @@ class NodeMap:
             content_hash=snapshot.content_hash if snapshot else "",
             schema=snapshot.schema if snapshot else 0,
             note=_note(snapshot) if snapshot else "",
+            inventory=inventory_of(snapshot) if snapshot else None,
             snapshot=None if summary else snapshot,
         )
 

@@ -24,6 +24,26 @@ class NodeState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """A node in numbers."""
+
+    gpus: int
+    hcas: int
+    cards: int  #: network interfaces that are backed by a PCI device
+    system: str  #: operating system, and the hypervisor where there is one
+
+
+def inventory_of(snapshot: Snapshot) -> Inventory:
+    """Return a node in numbers."""
+    return Inventory(
+        gpus=len(snapshot.gpus),
+        hcas=len(snapshot.hcas),
+        cards=sum(1 for interface in snapshot.interfaces if interface.pci_address),
+        system=", ".join(filter(None, (snapshot.node.os, snapshot.node.virtualization))),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
     """A node as one daemon knows it."""
 
@@ -39,6 +59,7 @@ class NodeStatus:
     content_hash: str = ""
     schema: int = 0  #: of its snapshot; 0 none
     note: str = ""  #: what a reader should know beside the state, e.g. that its schema is another
+    inventory: Inventory | None = None  #: None: never seen
     snapshot: Snapshot | None = None  #: None when a summary was asked for, or never seen
 
 

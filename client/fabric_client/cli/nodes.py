@@ -10,7 +10,7 @@ from fabric_client.cli.placement_option import PlacementOption, read_all
 from fabric_client.cli.show import console, print_json, table, text
 from fabric_client.cli.source import FromOption, JsonOption, load_cluster
 from fabricd.graph.placement import placement
-from fabricd.model.cluster import NodeState, NodeStatus
+from fabricd.model.cluster import NodeState, NodeStatus, inventory_of
 from fabricd.model.placement import Place
 
 _STYLES = {NodeState.OK: "green", NodeState.STALE: "yellow", NodeState.GONE: "red", NodeState.UNKNOWN: "red"}
@@ -32,11 +32,12 @@ def nodes(
 ) -> None:
     """List the nodes that a daemon knows, or that are in a cluster's file, and where they stand."""
     imports = read_all(files)
-    cluster = load_cluster(origin)
+    cluster = load_cluster(origin, whole=bool(imports))  # files are compared with what each node says itself
     known = {status.node_id: status.snapshot for status in cluster.nodes if status.snapshot is not None}
-    places = placement(known, imports)
+    places = placement(known, imports) if known else {place.node: place for place in cluster.places or ()}
     if as_json:
-        print_json(replace(cluster, places=tuple(places.values())))
+        listed = tuple(replace(status, snapshot=None) for status in cluster.nodes)
+        print_json(replace(cluster, nodes=listed, places=tuple(places.values())))
         return
     out = console()
     for note in (note for imported in imports for note in imported.notes):
@@ -74,17 +75,10 @@ def _place(place: Place | None) -> str:
 
 
 def _row(status: NodeStatus, place: Place | None) -> tuple[object, ...]:
-    snapshot = status.snapshot
-    counts: tuple[object, ...] = ("?", "?", "?", "")
-    if snapshot is not None:
-        counts = (
-            len(snapshot.gpus),
-            len(snapshot.hcas),
-            sum(1 for interface in snapshot.interfaces if interface.pci_address),
-            ", ".join(filter(None, (snapshot.node.os, snapshot.node.virtualization))),
-        )
+    told = status.inventory or (inventory_of(status.snapshot) if status.snapshot else None)
+    numbers: tuple[object, ...] = (told.gpus, told.hcas, told.cards) if told else ("?", "?", "?")
     name = (status.name or "?") + (" (this node)" if status.this_node else "")
     age = "never" if status.age_seconds is None else f"{status.age_seconds:.0f} s"
     state = text(status.state, _STYLES[status.state])
-    *numbers, system = counts
+    system = told.system if told else ""
     return (name, state, age, *numbers, _place(place), system, status.url, status.reason or status.note)

@@ -142,8 +142,12 @@ def load(origin: str | None) -> Source:
     return Source(name=name, nodes={snapshot.node.node_id: snapshot})
 
 
-def load_cluster(origin: str | None) -> ClusterStatus:
+def load_cluster(origin: str | None, *, whole: bool) -> ClusterStatus:
     """Return the cluster that a daemon knows, or that is in a file.
+
+    Args:
+        origin: as ``--from`` names it.
+        whole: with the snapshots; else a daemon is asked for the places of nodes, and a file's are not worked out.
 
     Raises:
         UnreachableError: no daemon answers there.
@@ -152,7 +156,8 @@ def load_cluster(origin: str | None) -> ClusterStatus:
     """
     connection = _daemon(origin)
     if connection is not None:
-        return connection.get("/v1/cluster", ClusterStatus)
+        asked = {} if whole else {"summary": "1", "networks": "1"}
+        return connection.get("/v1/cluster", ClusterStatus, params=asked)
     with _opened(origin or "-") as (stream, name):
         if not is_cluster(stream.peek(4096)):
             raise InputError(f"{name} is no cluster", hint="`fabricctl capture-cluster FILE` writes one")
