@@ -89,7 +89,7 @@ def _provider(ctx: ProbeContext) -> str | None:
 
 @dataclass(slots=True)
 class _Service:
-    """A metadata service. No proxy is asked, no redirect followed, no name looked up in an address."""
+    """A metadata service. No proxy is asked, and no redirect followed."""
 
     url: str
     notes: list[str] = field(default_factory=list)
