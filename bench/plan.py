@@ -18,8 +18,7 @@ from typing import TypeVar
 from fabricd.paths.nccl.build import build_system
 from fabricd.paths.nccl.rules import compute_paths
 from fabricd.plan.collective.bound import Kind, bound
-from fabricd.plan.collective.cluster import known_columns
-from fabricd.plan.collective.equal import at_one_speed
+from fabricd.plan.collective.cluster import Part, joined_at_one_speed, known_columns
 from fabricd.plan.collective.fabric import EngineRoutes, Fabric, FreeRoutes, Routes
 from fabricd.plan.collective.plan import ring_plan
 from fabricd.plan.collective.planner import Planner, Request
@@ -83,9 +82,9 @@ def measure(golden: Golden, figures: Figures, *, trees: bool) -> None:
         figures.add(f"rings, {model} / NCCL's", packing.total / theirs)
         figures.add(f"rings, {model}: ms", spent)
         if model == "engine":
-            options, spent = timed(lambda packing=packing: at_one_speed(engine, packing, known))
-            told = max(one.total for one in options.values())
-            figures.add("channels of one speed / rings, engine", told / packing.total)
+            part = Part(fabric, routes, tuple(known), theirs, golden.nodes, packing)
+            equal, spent = timed(lambda part=part: joined_at_one_speed([part]))
+            figures.add("channels of one speed / rings, engine", equal.speed * equal.count / packing.total)
             figures.add("channels of one speed: ms", spent)
         if trees:
             add_trees(routes, golden.nodes, model, figures, gather=gather, reduce=reduce, rings=packing.total)

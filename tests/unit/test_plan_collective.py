@@ -116,7 +116,8 @@ def test_overlaid_lanes_pair_up_and_carry_what_each_lane_did(kinds) -> None:
         cut_to([Lane(Segment((kind, at)), Segment((kind, at)), float(width)) for at, width in enumerate(one)], total)
         for kind, one in enumerate(kinds)
     ]
-    made = overlaid(lanes)
+    rails = [[f"rail{at % 3}" for at, _ in enumerate(one)] for one in kinds]
+    made = overlaid(lanes, rails)
     assert len({len(one) for one in made}) == 1
     assert all(len({lane.width for lane in across}) == 1 for across in zip(*made, strict=True))
     for before, after in zip(lanes, made, strict=True):

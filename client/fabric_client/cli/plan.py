@@ -26,6 +26,8 @@ from fabricd.install import install_line
 from fabricd.model.collective import CollectivePlan
 from fabricd.paths.nccl.environment import NcclEnvironment, parse_environment
 from fabricd.plan.collective.machines import Machines, machines_of
+from fabricd.plan.job_plan import with_settings
+from fabricd.plan.job_topologies import topologies_of
 from fabricd.plan.nccl.emulate import MAX_RANKS
 from fabricd.plan.predict import Calibration, virtual_of
 from fabricd.units import parse_size
@@ -92,13 +94,15 @@ def plan(
         raise InputError("--kind and --routes are of our plan", hint="NCCL's view has NCCL's own")
     source = with_topology(load(origin), topology)
     what_if = what_if_of(without, link_down, port_speed)
-    machines = machines_of(as_it_would_be(_topologies(source, nodes), what_if), parse_ranks(ranks, "--ranks"))
+    machines = machines_of(as_it_would_be(_topologies(source, nodes, view), what_if), parse_ranks(ranks, "--ranks"))
     environment = parse_environment(nccl_variables(nccl_env or ()))
     known = load_calibration(calibration) if calibration else None
     virtual = virtual_of(source.node()) if source.nodes else None
     answer = _plan(
         machines, collective, parse_size(size), environment, known, virtual, view=view, routes=routes, kind=kind
     )
+    if source.nodes and view is View.PHYSICAL:
+        answer = with_settings(answer, {name: source.nodes[node_id] for node_id, name in source.names().items()})
     if as_json:
         print_json(answer)
     elif view is View.NCCL:
@@ -111,10 +115,14 @@ def plan(
         raise typer.Exit(1)
 
 
-def _topologies(source: Source, copies: int) -> list[tuple[str, NcclTopology]]:
+def _topologies(source: Source, copies: int, view: View) -> list[tuple[str, NcclTopology]]:
     if source.topology is not None:
         return [(f"node{number}", source.topology) for number in range(copies)]
-    found = [(name, topology_of(source.nodes[node_id])) for node_id, name in source.names().items()]
+    nodes = {name: source.nodes[node_id] for node_id, name in source.names().items()}
+    if view is View.NCCL:  # without being told, NCCL takes every port
+        found = [(name, topology_of(snapshot)) for name, snapshot in nodes.items()]
+    else:
+        found = list(topologies_of(nodes).items())
     if copies > 1 and len(found) > 1:
         raise InputError(f"--nodes copies one machine, and {source.name} has {len(found)}", hint="leave it out")
     if copies == 1:

@@ -8,7 +8,7 @@ from fabricd.model.collective import Alternative, Channel, CollectivePlan, Predi
 from fabricd.model.path import Hop
 from fabricd.units import format_bandwidth, format_size
 
-_SHOWN_RANKS = 32
+_SHOWN_RANKS = 16
 _SHOWN_LINKS = 4
 _SHOWN_TREES = 16
 
@@ -139,11 +139,16 @@ def _more(count: int) -> str:
 
 
 def _ports(nics: Sequence[tuple[int, int]] | None) -> str:
-    """Return the ports on each node, or once if they repeat every two nodes."""
+    """Return the ports on the first two nodes, or once if they are the same, and where others are used."""
     if nics is None:
         return ""
-    shown = list(dict.fromkeys(nics)) if list(nics) == [nics[place % 2] for place in range(len(nics))] else list(nics)
-    return " ".join(f"{entry}>{leave}" for entry, leave in shown[:_SHOWN_RANKS]) + _more(len(shown))
+    usual = [Counter(nics[first::2]).most_common(1)[0][0] for first in range(min(2, len(nics)))]
+    others = [place for place, ports in enumerate(nics) if ports != usual[place % 2]]
+    shown = " ".join(f"{entry}>{leave}" for entry, leave in dict.fromkeys(usual))
+    if others:
+        entry, leave = nics[others[0]]
+        shown += f"; node {others[0]}: {entry}>{leave}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+    return shown
 
 
 def _search_title(search: Search) -> str:

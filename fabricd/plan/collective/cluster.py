@@ -1,14 +1,15 @@
 """The rings of a whole job: each kind of machine packed once, whatever the number of machines."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
 from fabricd.plan.collective.bound import Kind
 from fabricd.plan.collective.columns import Column, Segment, make_column
-from fabricd.plan.collective.equal import MAX_CHANNELS, Channels, at_one_speed
+from fabricd.plan.collective.equal import GOOD, MAX_CHANNELS, Channels, at_one_speed
 from fabricd.plan.collective.fabric import EngineRoutes, Fabric, FreeRoutes, Routes
-from fabricd.plan.collective.lanes import Lane, cut_to, lanes_of, overlaid
+from fabricd.plan.collective.lanes import Lane, cut_to, lanes_of, overlaid, rail_of
 from fabricd.plan.collective.rings import Packing, pack
 from fabricd.plan.nccl.emulate import NcclPlan
 from fabricd.plan.nccl.graphs import SearchGraph
@@ -103,7 +104,10 @@ def joined(parts: Sequence[Part]) -> list[list[Lane]]:
     if len(parts) == 1:
         return lanes
     total = min(part.packing.total for part in parts)
-    return overlaid([cut_to(one, total) for one in lanes])
+    if total <= 0:
+        return [[] for _ in parts]
+    rails = [[rail_of(part.fabric, lane.even.entry) for lane in one] for part, one in zip(parts, lanes, strict=True)]
+    return overlaid([cut_to(one, total) for one in lanes], rails)
 
 
 def joined_at_one_speed(parts: Sequence[Part]) -> EqualSpeed | None:
@@ -111,7 +115,21 @@ def joined_at_one_speed(parts: Sequence[Part]) -> EqualSpeed | None:
 
     Few fast ones are repeated, so that none is faster than what NCCL's search would try.
     """
-    options = [at_one_speed(part.routes, part.packing, part.known) for part in parts]
+    total = min(part.packing.total for part in parts)
+    best: EqualSpeed | None = None
+    for pairs in (False, True) if parts[0].fabric.nets else (False,):
+        if not pairs and any(column.value > 1 for part in parts for column in part.packing.columns):
+            continue
+        found = _at_one_speed(parts, pairs=pairs)
+        if found is not None and (best is None or found.speed * found.count > best.speed * best.count):
+            best = found
+        if best is not None and best.speed * best.count >= GOOD * total:
+            break
+    return best
+
+
+def _at_one_speed(parts: Sequence[Part], *, pairs: bool) -> EqualSpeed | None:
+    options = [at_one_speed(part.routes, part.packing, part.known, pairs=pairs) for part in parts]
     shared = set.intersection(*(set(one) for one in options))
     if not shared:
         return None
@@ -124,8 +142,25 @@ def joined_at_one_speed(parts: Sequence[Part]) -> EqualSpeed | None:
     several = bool(parts[0].fabric.nets)
     fastest = min(fastest_channel(gpu.sm, between_nodes=several) for part in parts for gpu in part.fabric.gpus)
     times = max(1, min(MAX_CHANNELS // count, ceil(speed / fastest)))
-    return EqualSpeed([_lanes(one[count], speed / times, times) for one in options], speed / times)
+    columns = _aligned(parts, [one[count] for one in options])
+    return EqualSpeed([lanes_of(one, [speed / times] * len(one)) * times for one in columns], speed / times)
 
 
-def _lanes(channels: Channels, speed: float, times: int) -> list[Lane]:
-    return lanes_of(channels.columns, [speed] * len(channels.columns)) * times
+def _aligned(parts: Sequence[Part], chosen: Sequence[Channels]) -> list[list[Column]]:
+    """Return the columns of all parts in such an order that as many as can be stand beside others of their rail."""
+    rails = [
+        [rail_of(part.fabric, column.segments[0].entry) for column in one.columns]
+        for part, one in zip(parts, chosen, strict=True)
+    ]
+    common = Counter(rails[0])
+    for names in rails[1:]:
+        common &= Counter(names)
+    aligned = []
+    for one, names in zip(chosen, rails, strict=True):
+        first: dict[str, list[Column]] = {}
+        rest: list[Column] = []
+        for column, name in zip(one.columns, names, strict=True):
+            same = first.setdefault(name, [])
+            (same if len(same) < common[name] else rest).append(column)
+        aligned.append([column for name in common for column in first.get(name, ())] + rest)
+    return aligned

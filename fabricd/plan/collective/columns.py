@@ -11,6 +11,8 @@ from fabricd.plan.collective.orders import EXACT_CYCLE, TABLE_PATH, cheapest_cyc
 
 #: Columns added a round: several halve the number of rounds.
 PER_ROUND = 6
+#: So much is given for a ring that leaves by the port it came in by: that is on one rail everywhere.
+STRAIGHT = 1e-4
 #: Ports tried as both ends of a segment where orders are searched for by heuristic.
 _HEURISTIC_PORTS = 8
 
@@ -48,6 +50,11 @@ class Column:
         """Number of rings."""
         return len(self.segments)
 
+    @property
+    def straight(self) -> bool:
+        """Whether its rings leave each machine by the port they came in by."""
+        return all(segment.entry == segment.leave for segment in self.segments)
+
 
 @dataclass(frozen=True, slots=True)
 class Priced:
@@ -65,8 +72,14 @@ def make_column(routes: Routes, segments: Iterable[Segment]) -> Column:
     return Column(parts, routes.usage(steps) if steps else np.zeros(len(routes.fabric.links)))
 
 
-def cheapest_columns(routes: Routes, lengths: Floats) -> Priced:
-    """Return the cheapest rings at given lengths of the links; none if some rank cannot be reached."""
+def cheapest_columns(routes: Routes, lengths: Floats, *, straight: bool = False) -> Priced:
+    """Return the cheapest rings at given lengths of the links; none if some rank cannot be reached.
+
+    Args:
+        routes: the ways between points.
+        lengths: of the links.
+        straight: only rings that leave each machine by the port they came in by; ``least`` is of those.
+    """
     prices = routes.price(lengths)
     ranks = routes.fabric.ranks
     inner = prices[:ranks, :ranks]
@@ -74,8 +87,8 @@ def cheapest_columns(routes: Routes, lengths: Floats) -> Priced:
         return _closed(routes, inner)
     entries, leaves = prices[ranks:, :ranks], prices[:ranks, ranks:]
     if ranks <= TABLE_PATH:
-        return _crossing(routes, inner, entries, leaves)
-    return _crossing_many(routes, inner, entries, leaves)
+        return _crossing(routes, inner, entries, leaves, straight=straight)
+    return _crossing_many(routes, inner, entries, leaves, straight=straight)
 
 
 def _closed(routes: Routes, inner: Floats) -> Priced:
@@ -100,7 +113,7 @@ def _jitters(size: int, count: int) -> list[Floats]:
     return [np.ones((size, size)), *(1 + random.random((size, size)) / 1000 for _ in range(count - 1))]
 
 
-def _crossing(routes: Routes, inner: Floats, entries: Floats, leaves: Floats) -> Priced:
+def _crossing(routes: Routes, inner: Floats, entries: Floats, leaves: Floats, *, straight: bool) -> Priced:
     """Price pairs of segments: in by one port and out by another, and the other way round."""
     costs, orders = cheapest_paths(inner)
     into = entries[:, :, None] + costs[None, :, :]  # [entry, first, last]
@@ -110,6 +123,8 @@ def _crossing(routes: Routes, inner: Floats, entries: Floats, leaves: Floats) ->
     lasts = np.argmin(through, axis=1)
     single = np.min(through, axis=1)
     both = (single + single.T) / 2
+    if straight:
+        both = np.where(np.eye(len(both), dtype=bool), both, np.inf)
     columns = []
     for entry, leave in _cheapest_pairs(both):
         segments = []
@@ -128,7 +143,7 @@ def _cheapest_pairs(costs: Floats) -> list[tuple[int, int]]:
     return [(int(rows[at]), int(columns[at])) for at in order if np.isfinite(values[at])]
 
 
-def _crossing_many(routes: Routes, inner: Floats, entries: Floats, leaves: Floats) -> Priced:
+def _crossing_many(routes: Routes, inner: Floats, entries: Floats, leaves: Floats, *, straight: bool) -> Priced:
     """As ``_crossing``, for more ranks than all orders can be tried of.
 
     The ports are chosen as if any port led to any other, which no ring can be cheaper than; then the mirror image is
@@ -136,7 +151,7 @@ def _crossing_many(routes: Routes, inner: Floats, entries: Floats, leaves: Float
     """
     _, order, bound = cheap_cycle(_ringed(inner, entries.min(axis=0), leaves.min(axis=1)))
     first, last = order[1] - 1, order[-1] - 1
-    ends = [(int(np.argmin(entries[:, first])), int(np.argmin(leaves[last])))]
+    ends = [] if straight else [(int(np.argmin(entries[:, first])), int(np.argmin(leaves[last])))]
     alone = entries.min(axis=1) + leaves.min(axis=0)
     ends += [(int(port), int(port)) for port in np.argsort(alone, kind="stable")[:_HEURISTIC_PORTS]]
     columns = []

@@ -17,7 +17,7 @@ from fabricd.plan.collective.rings import Packing
 #: NCCL's search ends with at most so many channels.
 MAX_CHANNELS = 32
 #: This much of the packing is enough.
-_GOOD = 0.985
+GOOD = 0.985
 _MAX_COUNTS = 10
 _PASSES = 6
 _STARTS = 3
@@ -48,28 +48,31 @@ class Channels:
         return self.speed * self.count
 
 
-def at_one_speed(routes: Routes, packing: Packing, known: Sequence[Column] = ()) -> dict[int, Channels]:
+def at_one_speed(routes: Routes, packing: Packing, known: Sequence[Column] = (), *, pairs: bool) -> dict[int, Channels]:
     """Return the best channels found, by their number; empty if there is no ring.
 
     Args:
         routes: as for the packing.
         packing: rings of any speed.
         known: further rings, as NCCL's own.
+        pairs: all in pairs. NCCL makes every second machine change places within each pair of channels, or within
+            none: where one ring crosses from port to port, all channels come in pairs.
     """
     capacity = routes.fabric.capacity
     best: dict[int, Channels] = {}
     if not packing.columns:
         return best
-    if any(column.value > 1 for column in (*packing.columns, *known)):
-        # NCCL makes every second machine change places within each pair of channels, or within none.
+    if pairs:
         known = [_paired(column) for column in known]
         halves = [weight * column.value / 2 for column, weight in zip(packing.columns, packing.weights, strict=True)]
         packing = replace(packing, columns=tuple(map(_paired, packing.columns)), weights=tuple(halves))
+    else:
+        known = [column for column in known if column.value == 1]
     pool = [*packing.columns, *known]
     for columns in (*_rounded(packing), *_greedy(pool, capacity), known):
         _keep(best, columns, capacity)
-    for columns in _rerouted(routes, packing):
-        if max(one.total for one in best.values()) >= _GOOD * packing.total:
+    for columns in _rerouted(routes, packing, pairs=pairs):
+        if max(one.total for one in best.values()) >= GOOD * packing.total:
             break
         _keep(best, columns, capacity)
     return best
@@ -134,8 +137,7 @@ def _counts(routes: Routes, packing: Packing) -> list[int]:
     return list(dict.fromkeys([*useful[: _MAX_COUNTS - 3], 32, 24, 16]))
 
 
-def _rerouted(routes: Routes, packing: Packing) -> Iterator[list[Column]]:
-    pairs = packing.columns[0].value > 1
+def _rerouted(routes: Routes, packing: Packing, *, pairs: bool) -> Iterator[list[Column]]:
     for start in range(_STARTS):
         for count in _counts(routes, packing):
             random = np.random.default_rng((count, start))
@@ -146,7 +148,7 @@ def _rerouted(routes: Routes, packing: Packing) -> Iterator[list[Column]]:
                 chosen.append(column)
                 load += column.usage
             for _ in range(_PASSES):
-                if not _improve(routes, chosen, load, random):
+                if not _improve(routes, chosen, load, random, pairs=pairs):
                     break
             yield chosen
 
@@ -157,12 +159,12 @@ def _around(routes: Routes, load: Floats, random: np.random.Generator, *, pairs:
     relative = load / capacity
     fullest = float(relative.max())
     lengths = np.exp(_STEEPNESS * (relative / fullest - 1)) / capacity if fullest else 1 / capacity
-    columns = cheapest_columns(routes, lengths * (1 + random.random(len(lengths)) / 1000)).columns
-    best = min(columns, key=lambda column: float(column.usage @ lengths) / column.value)
+    priced = cheapest_columns(routes, lengths * (1 + random.random(len(lengths)) / 1000), straight=not pairs)
+    best = min(priced.columns, key=lambda column: float(column.usage @ lengths) / column.value)
     return _paired(best) if pairs else best
 
 
-def _improve(routes: Routes, chosen: list[Column], load: Floats, random: np.random.Generator) -> bool:
+def _improve(routes: Routes, chosen: list[Column], load: Floats, random: np.random.Generator, *, pairs: bool) -> bool:
     """Route those that use the fullest links anew, each if that eases the load; tell whether any was."""
     relative = load / routes.fabric.capacity
     fullest = float(relative.max())
@@ -171,7 +173,7 @@ def _improve(routes: Routes, chosen: list[Column], load: Floats, random: np.rand
     eased = False
     for at in sorted((at for at, uses in enumerate(using) if uses), key=lambda at: -using[at]):
         rest = load - chosen[at].usage
-        new = _around(routes, rest, random, pairs=chosen[at].value > 1)
+        new = _around(routes, rest, random, pairs=pairs)
         before, after = (_strain(one / routes.fabric.capacity / fullest) for one in (load, rest + new.usage))
         if after < before * (1 - 1e-9):
             chosen[at] = new

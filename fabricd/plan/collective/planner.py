@@ -13,8 +13,8 @@ from fabricd.paths.nccl.system import HOST_SHIFT
 from fabricd.paths.nccl.view import HOP_NAMES, node_names
 from fabricd.plan.collective.bound import Bound, bound, reducing_bound
 from fabricd.plan.collective.cluster import ENGINE, FREE, EqualSpeed, Part, joined, joined_at_one_speed, packed_parts
-from fabricd.plan.collective.fabric import Floats
-from fabricd.plan.collective.lanes import channels_over
+from fabricd.plan.collective.fabric import Fabric, Floats
+from fabricd.plan.collective.lanes import Lane, channels_over, off_rails
 from fabricd.plan.collective.machines import ranks_of
 from fabricd.plan.nccl.emulate import plan_cluster
 from fabricd.plan.nccl.job import COLLECTIVES
@@ -114,7 +114,20 @@ class Planner:
     @cached_property
     def channels(self) -> tuple[Channel, ...]:
         """The packed rings."""
-        return channels_over(self.nccl.members, [part.fabric for part in self.parts], joined(self.parts))
+        return channels_over(self.nccl.members, self._fabrics, self._lanes)
+
+    @cached_property
+    def _lanes(self) -> list[list[Lane]]:
+        return joined(self.parts)
+
+    @property
+    def _fabrics(self) -> list[Fabric]:
+        return [part.fabric for part in self.parts]
+
+    @property
+    def off_rails(self) -> float:
+        """The share of the rings that changes rails between machines."""
+        return off_rails(self.nccl.members, self._fabrics, self._lanes)
 
     @cached_property
     def equal_channels(self) -> tuple[Channel, ...]:

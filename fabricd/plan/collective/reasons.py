@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from fabricd.model.collective import Channel
 from fabricd.plan.collective.planner import Planner
 from fabricd.plan.collective.trees import TreePacking
 from fabricd.units import format_bandwidth
@@ -43,12 +42,9 @@ def _why_below(planner: Planner) -> Iterator[str]:
         yield f"every ring crosses every machine, so machine {place} of {nodes}, the weakest, decides for all"
     if len(planner.nccl.members) > len(planner.request.order):
         yield "NCCL splits a machine where its GPUs reach each other faster through their ports; so does the plan"
-    if nodes % 2 and nodes > 1 and any(_changes_rail(channel) for channel in planner.channels):
-        yield "with an odd number of machines some rings change rails from the last to the first"
-
-
-def _changes_rail(channel: Channel) -> bool:
-    return channel.nics is not None and channel.nics[-1][1] != channel.nics[0][0]
+    if nodes > 1 and planner.off_rails > 0.001:
+        why = "their machines differ" if len(planner.parts) > 1 else "the number of machines is odd"
+        yield f"rings with {planner.off_rails:.1%} of the bandwidth change rails somewhere, since {why}"
 
 
 def _against_nccl(planner: Planner) -> Iterator[str]:
