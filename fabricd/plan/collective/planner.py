@@ -114,10 +114,11 @@ class Planner:
     @cached_property
     def channels(self) -> tuple[Channel, ...]:
         """The packed rings."""
-        return channels_over(self.nccl.members, self._fabrics, self._lanes)
+        return channels_over(self.nccl.members, self._fabrics, self.lanes)
 
     @cached_property
-    def _lanes(self) -> list[list[Lane]]:
+    def lanes(self) -> list[list[Lane]]:
+        """The parts of the rings on each kind of machine."""
         return joined(self.parts)
 
     @property
@@ -127,7 +128,7 @@ class Planner:
     @property
     def off_rails(self) -> float:
         """The share of the rings that changes rails between machines."""
-        return off_rails(self.nccl.members, self._fabrics, self._lanes)
+        return off_rails(self.nccl.members, self._fabrics, self.lanes)
 
     @cached_property
     def equal_channels(self) -> tuple[Channel, ...]:

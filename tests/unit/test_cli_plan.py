@@ -1,0 +1,157 @@
+"""fabricctl plan on files: JSON as promised, tables, subsets, machines that differ, and errors that say what to do."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fabric_client.cli.main import run
+from fabricd.errors import InputError
+from fabricd.graph.nccl_xml_read import read
+from fabricd.plan.collective.machines import machines_of, ranks_of, with_ranks, without_identity
+from fabricd.plan.collective.plan import ring_plan
+from fabricd.plan.collective.planner import Planner, Request
+from fabricd.plan.job_topologies import topologies_of
+from tests.support.nccl_golden import OWN
+from tests.support.nodes import hca, hgx, ib_port
+
+SWITCHED = OWN / "nvswitch-sm90.xml"
+
+
+@pytest.fixture
+def fabricctl(monkeypatch, capsys):
+    """Run a command line in this process; returns exit status, standard output and standard error."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fabricctl", *map(str, arguments)])
+        status = run()
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def planner_of(*named, **request) -> Planner:
+    machines = machines_of(named)
+    return Planner(Request(topologies=machines.topologies, order=machines.order, names=machines.names, **request))
+
+
+def test_json_holds_the_whole_plan(fabricctl) -> None:
+    status, out, _ = fabricctl("plan", "--from", SWITCHED, "--nodes", 2, "--bytes", "1GiB", "--json")
+    answer = json.loads(out)
+    assert status == 0
+    assert (answer["collective"], answer["bytes"]) == ("all_reduce", 1 << 30)
+    assert answer["ranks"] == [f"node{node}/gpu{gpu}" for node in range(2) for gpu in range(4)]
+    for channel in answer["channels"]:
+        assert sorted(channel["ring"]) == list(range(8))
+        assert channel["nics"] == [[0, 0], [0, 0]]
+    total = sum(channel["bandwidth_bytes_per_second"] for channel in answer["channels"])
+    assert total == pytest.approx(answer["bandwidth_bytes_per_second"])
+    assert total <= answer["bound_bytes_per_second"]
+    assert answer["bottleneck"][0]["link"] in ("pcie", "port")
+    assert answer["predicted"]["time_seconds"] > 0
+    assert {"busbw_bytes_per_second", "algorithm", "protocol"} <= answer["predicted"].keys()
+    assert answer["settings"] == []  # a file does not say what joins the machines
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "NCCL by itself"),
+        (("--routes", "free"), "no schedule exceeds"),
+        (("--view", "nccl"), "ring: "),
+        (("--view", "nccl", "--nodes", 2), "to the network over"),
+        (("--kind", "trees", "--collective", "all_gather"), "spreads"),
+        (("--kind", "trees"), "reduces"),
+    ],
+)
+def test_tables(fabricctl, options, told) -> None:
+    status, out, _ = fabricctl("plan", "--from", SWITCHED, *options)
+    assert (status, told in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--collective", "all_to_some"), "one of all_reduce"),
+        (("--ranks", "0-9"), "ranks: 0 to 3"),
+        (("--ranks", "x"), "expected e.g. 0-7,16"),
+        (("--bytes", "many"), "not a size"),
+        (("--view", "nccl", "--kind", "trees"), "NCCL's view"),
+        (("--kind", "trees", "--nodes", 32), "at most 72"),
+        (("--kind", "trees", "--nodes", 2, "--collective", "broadcast"), "within one machine"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(fabricctl, options, told) -> None:
+    status, out, err = fabricctl("plan", "--from", SWITCHED, *options)
+    assert (status, out) == (2, "")
+    assert told in err
+
+
+def test_machines_without_ports_have_no_plan_between_them(fabricctl) -> None:
+    status, _, err = fabricctl("plan", "--from", OWN / "skylake-pair.xml", "--nodes", 2)
+    assert status == 2
+    assert "no network port" in err
+
+
+def test_a_subset_of_gpus_is_counted_anew(fabricctl) -> None:
+    _, out, _ = fabricctl("plan", "--from", SWITCHED, "--ranks", "0,2-3", "--json")
+    answer = json.loads(out)
+    assert answer["ranks"] == ["gpu0", "gpu2", "gpu3"]
+    assert all(sorted(channel["ring"]) == [0, 1, 2] for channel in answer["channels"])
+
+
+def test_machines_that_differ_are_joined_by_what_the_weakest_carries() -> None:
+    whole = read(SWITCHED.read_text())
+    smaller = with_ranks(whole, ranks_of(whole)[:3])
+    planner = planner_of(("a", whole), ("b", smaller), ("c", whole))
+    answer = ring_plan(planner)
+    assert answer.ranks == (
+        *(f"a/gpu{n}" for n in range(4)),
+        *(f"b/gpu{n}" for n in range(3)),
+        *(f"c/gpu{n}" for n in range(4)),
+    )
+    assert all(sorted(channel.ring) == list(range(11)) for channel in answer.channels)
+    alone = [ring_plan(planner_of(("a", one), ("b", one))).bandwidth_bytes_per_second for one in (whole, smaller)]
+    assert answer.bandwidth_bytes_per_second == pytest.approx(min(alone))
+    for part, lanes in zip(planner.parts, planner.lanes, strict=True):
+        ranks = part.fabric.ranks
+        load = sum(part.routes.usage(lane.even.steps(ranks)) * lane.width for lane in lanes)
+        assert np.all(load <= part.fabric.capacity * 1.0001)
+    assert any("weakest" in line for line in answer.because)
+
+
+def test_equal_machines_are_one_kind_whatever_they_are_called() -> None:
+    snapshots = {name: hgx(name, lid=10 * number) for number, name in enumerate(("a", "b", "c"))}
+    found = machines_of(list(topologies_of(snapshots).items()))
+    assert (len(found.topologies), found.order, found.names) == (1, (0, 0, 0), ("a", "b", "c"))
+
+
+def test_identity_does_not_hide_a_slower_port() -> None:
+    a, b = hgx("a"), hgx("b", lid=20)
+    slow = replace(b.hcas[3], ports=(replace(b.hcas[3].ports[0], rate_bytes_per_second=25 * 10**9),))
+    b = replace(b, hcas=(*b.hcas[:3], slow, *b.hcas[4:]))
+    one, other = topologies_of({"a": a, "b": b}).values()
+    assert without_identity(one) != without_identity(other)
+
+
+def test_ports_that_do_not_carry_the_jobs_data_are_left_out() -> None:
+    def with_storage(name: str, lid: int):
+        snapshot = hgx(name, lid=lid)
+        storage = ib_port(lid=lid + 8, sm_lid=77, prefix="fec0:0000:0000:0001", rate=12 * 10**9)
+        more = hca("mlx5_8", storage, pci_address="0000:05:00.0", numa_node=0)
+        return replace(snapshot, hcas=(more, *snapshot.hcas))
+
+    snapshots = {"a": with_storage("a", 10), "b": with_storage("b", 30)}
+    for topology in topologies_of(snapshots).values():
+        nets = [net for cpu in topology.cpus for nic, _ in cpu.nics() for net in nic.nets]
+        assert [net.name for net in nets] == [f"mlx5_{number}" for number in range(8)]
+        assert [net.dev for net in nets] == list(range(8))
+    assert len(topologies_of({"a": snapshots["a"]})) == 1
+
+
+def test_no_gpu_is_told() -> None:
+    with pytest.raises(InputError, match="no GPU"):
+        machines_of([])
