@@ -13,6 +13,7 @@ from fabricd.model.path import Hop, Path, PathEnd, PathType, Rejected, Transport
 from fabricd.paths.crossing import NETWORK, Crossing, Side, can_be, crossings, hops_over
 from fabricd.paths.describe import bottleneck, weakest
 from fabricd.paths.ends import PORTS, End
+from fabricd.paths.ways import renamed
 from fabricd.units import format_ranges
 
 
@@ -49,7 +50,7 @@ def in_full(path: Path, start: End, goal: End) -> Path:
         if hop.src.startswith(NETWORK):
             end = goal
         across = hop.src.startswith(NETWORK) or hop.dst.startswith(NETWORK)
-        hops.append(hop if across else replace(hop, src=end.full(hop.src), dst=end.full(hop.dst)))
+        hops.append(hop if across else renamed(hop, end.full(hop.src), end.full(hop.dst)))
     return replace(path, hops=tuple(hops))
 
 

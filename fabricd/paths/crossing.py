@@ -37,6 +37,7 @@ class Side:
     way: Way
     #: What two sides must share for one of them to stand for both, but for the switch that they are plugged into.
     likeness: tuple[object, ...]
+    worth: tuple[float, int, float]  #: the least is the best: bandwidth, what speaks against it, latency
 
     @property
     def name(self) -> str:
@@ -63,7 +64,7 @@ def crossings(
     """Yield the ways from one end to another by pairs of ports that networks join.
 
     Only an end's own port where the end is a port. Of those that are alike in all that counts the first stands for all,
-    unless somebody measured or all are asked for.
+    and what is second to another at both ends is left out, unless somebody measured or all are asked for.
 
     Args:
         networks: of the two nodes.
@@ -79,8 +80,12 @@ def crossings(
             _sides(network, start, here, away=True, every=every),
             _sides(network, goal, there, away=False, every=every),
         )
+        best = (min((side.worth for side in nears), default=None), min((side.worth for side in fars), default=None))
         seen = set()
         for near, far in islice(product(nears, fars), MAX_PAIRS):
+            second = near.worth != best[0] and far.worth != best[1] and not (near.nearest and far.nearest)
+            if second and not every:
+                continue
             measured = measurement_between(measurements, network, near.port, far.port) if measurements else None
             leaves = (near.facts.leaf, far.facts.leaf)
             over_spine = "" not in leaves and leaves[0] != leaves[1]
@@ -110,7 +115,9 @@ def _sides(network: Network, end: End, tables: PortTables, *, away: bool, every:
         for way in end.ways.between(vertex, graph[port.interface], network.transport, away=away):
             nearest, rail = far[port.interface] == least, rails.get(port.interface)
             kind = types[port.interface]
-            side = Side(end, port, facts, kind, nearest, rail, way, (figures, way.likeness))
+            width = min(way.width, port.speed_bytes_per_second or 0)
+            worth = (-width, way.demerits + len(facts.cautions), way.latency_seconds)
+            side = Side(end, port, facts, kind, nearest, rail, way, (figures, way.likeness), worth)
             sides.setdefault((side.likeness, facts.leaf, port.interface if every else ""), side)
     return list(sides.values())
 

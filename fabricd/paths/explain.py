@@ -25,8 +25,8 @@ def explained(paths: Sequence[Path], policy: Policy = Policy.FASTEST) -> tuple[P
 
 def why_behind(path: Path, best: Path, policy: Policy) -> str:
     """Return the fact that puts a path behind a better one: the first part of the order in which they differ."""
-    *mine, my_figures = order_key(path, policy)
-    *theirs, their_figures = order_key(best, policy)
+    *mine, my_figures = order_key(path, path.estimate, policy)
+    *theirs, their_figures = order_key(best, best.estimate, policy)
     if path.role == best.role:  # an NVLink domain comes before what is for data, but that is not the reason
         mine[_ROLE] = theirs[_ROLE]
     part = next((index for index, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b), len(mine))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fabricd.model.network import role_rank
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Path, PathType, Policy, Transport
+from fabricd.model.path import Estimate, Path, PathType, Policy, Transport
 from fabricd.paths.estimate import Comparison, estimate
 
 _TYPE_ORDER = {kind: order for order, kind in enumerate(PathType)}
@@ -20,7 +20,7 @@ OrderKey = tuple[bool, bool, int, int, float, int, int, RankKey]
 _DIGITS = 3
 
 
-def order_key(path: Path, policy: Policy) -> OrderKey:
+def order_key(path: Path, estimated: Estimate | None, policy: Policy) -> OrderKey:
     """Return what answers are ordered by, the best first.
 
     In this order: there is a path at all; nothing that it needs is missing from what is known; what its network is for
@@ -30,7 +30,7 @@ def order_key(path: Path, policy: Policy) -> OrderKey:
     """
     between = bool(path.network)
     transport = _TRANSPORT_ORDER[path.transport]
-    time = path.estimate.time_seconds if path.estimate else None
+    time = estimated.time_seconds if estimated else None
     return (
         path.type is PathType.DIS,
         bool(path.unverified),
@@ -71,6 +71,6 @@ def rank_key(path: Path) -> RankKey:
 
 def ranked(paths: Iterable[Path], comparison: Comparison) -> tuple[Path, ...]:
     """Return the paths best first, each with its estimate, and with its place in ``rank``."""
-    timed = [replace(path, estimate=estimate(path, comparison)) for path in paths]
-    in_order = sorted(timed, key=lambda path: order_key(path, comparison.policy))
-    return tuple(replace(path, rank=place) for place, path in enumerate(in_order, start=1))
+    timed = [(path, estimate(path, comparison)) for path in paths]
+    timed.sort(key=lambda one: order_key(one[0], one[1], comparison.policy))
+    return tuple(replace(path, estimate=time, rank=place) for place, (path, time) in enumerate(timed, start=1))

@@ -49,8 +49,8 @@ def test_the_order_does_not_depend_on_the_order_of_arrival(found, policy, chance
     comparison = Comparison(policy=policy)
     in_order = ranked(found, comparison)
     chance.shuffle(found)
-    assert [order_key(path, policy) for path in ranked(found, comparison)] == [
-        order_key(path, policy) for path in in_order
+    assert [order_key(path, path.estimate, policy) for path in ranked(found, comparison)] == [
+        order_key(path, path.estimate, policy) for path in in_order
     ]
     verified = [bool(path.unverified) for path in in_order]
     assert verified == sorted(verified)
