@@ -1,6 +1,7 @@
 """What an engine offers to a communicator. An engine translates a plan; it does not discover."""
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
 
 from fabric_client.ops import ReduceOp
 
@@ -11,8 +12,92 @@ class Pending(Protocol):
     def test(self) -> bool:
         """Drive the operation on and tell whether it has ended; the result is then in place.
 
+        Not called again after it returned true or raised.
+
         Raises:
             EngineError: it failed.
+        """
+        ...
+
+
+class PendingEngine(Pending, Protocol):
+    """An engine of some of the ranks, in the making."""
+
+    def engine(self) -> "Engine | None":
+        """Return the new engine once :meth:`test` was true; None where this rank is in none."""
+        ...
+
+
+class Buffer(Protocol):
+    """A checked array in an engine's own form: a NumPy array, or a description of device memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis; contiguous in C order."""
+        ...
+
+    @property
+    def dtype(self) -> Any:
+        """A ``numpy.dtype``."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        ...
+
+    def __getitem__(self, part: slice, /) -> Self:
+        """Return some rows, as a view of the same memory."""
+        ...
+
+
+class ArrayDoor(Protocol):
+    """Turns users' arrays into an engine's buffers and back: a wrong array is an error here, at nobody's expense."""
+
+    def as_input(self, array: object, what: str = "array") -> Any:
+        """Return a buffer to read from; what is not contiguous is copied.
+
+        Raises:
+            InputError: not an array that this engine can read.
+        """
+        ...
+
+    def check_writable(self, out: object, what: str) -> Any:
+        """Return a buffer to write to: the memory of ``out`` itself.
+
+        Raises:
+            InputError: not contiguous, read-only, or no array of this engine.
+        """
+        ...
+
+    def as_result(self, out: object, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return the buffer that takes a result: of ``out`` when it is not None, else a new one.
+
+        Raises:
+            InputError: an ``out`` of another shape or dtype, or that cannot be written to.
+        """
+        ...
+
+    def apart(self, source: Any, result: Any, *, allowed: Any) -> Any:
+        """Return ``source``, or a copy of it when writing ``result`` would overwrite it meanwhile.
+
+        Args:
+            source: read by an operation.
+            result: written by it.
+            allowed: the part of ``result`` that ``source`` may be, exactly: the operation's way to work in place. It
+                then comes back as that object, so that the engine knows it by ``is``. None: there is none.
+        """
+        ...
+
+    def give(self, result: Any, like: object) -> Any:
+        """Return a new result to the user, in the kind of array that ``like``, the user's input, is."""
+        ...
+
+    def check_reducible(self, op: ReduceOp, dtype: Any) -> None:
+        """Refuse what this engine cannot reduce.
+
+        Raises:
+            InputError: the operator has no meaning for the dtype, or not on this engine; says which have.
         """
         ...
 
@@ -20,14 +105,27 @@ class Pending(Protocol):
 class Engine(Protocol):
     """Moves data between the ranks. Every method starts an operation and returns at once.
 
-    Arrays come checked: contiguous, of fitting shape and dtype, inputs and outputs apart unless said otherwise. Where
-    an input may be the output itself, it then comes as the same object.
-    The communicator keeps them alive until the operation ended.
+    Buffers come checked, from the engine's own ``arrays``: contiguous, of fitting shape and dtype, inputs and outputs
+    apart unless said otherwise. Where an input may be the output itself, it then comes as the same object, or for a
+    part of the output as a slice of it. The communicator keeps them alive until the operation ended.
+
+    Several operations may be pending at once. All ranks start collectives in the same order, but test them in any:
+    an operation whose ``test`` starts messages of its own must keep those apart from operations that were started
+    after it, for example by a queue that works off in the order of the starts.
+
+    Counts are of elements, of all axes together, one for each rank; blocks lie one behind the other without gaps.
+
+    Attributes:
+        name: "mpi", "nccl".
+        rank: of this process in this engine.
+        size: number of ranks.
+        arrays: what it takes.
     """
 
     name: str
     rank: int
     size: int
+    arrays: ArrayDoor
 
     def all_reduce(self, array: Any, out: Any, op: ReduceOp) -> Pending:
         """Combine all ranks' arrays into every rank's ``out``, which may be ``array`` itself."""
@@ -41,12 +139,49 @@ class Engine(Protocol):
         """Combine all ranks' arrays; rank r's ``out`` receives block r."""
         ...
 
+    def reduce_scatter_v(self, array: Any, out: Any, op: ReduceOp, counts: Sequence[int]) -> Pending:
+        """Combine all ranks' arrays; rank r's ``out`` receives block r, of ``counts[r]`` elements."""
+        ...
+
     def all_gather(self, array: Any, out: Any) -> Pending:
         """Put rank r's array into block r of every ``out``; ``array`` may be that block of ``out``."""
         ...
 
+    def all_gather_v(self, array: Any, out: Any, counts: Sequence[int]) -> Pending:
+        """Put rank r's array, of ``counts[r]`` elements, into block r of every ``out``; it may be that block."""
+        ...
+
+    def gather(self, array: Any, out: Any | None, root: int) -> Pending:
+        """Put rank r's array into block r of the root's ``out`` (None elsewhere); there it may be that block."""
+        ...
+
+    def gather_v(self, array: Any, out: Any | None, counts: Sequence[int] | None, root: int) -> Pending:
+        """Put rank r's array into block r, of ``counts[r]`` elements, of the root's ``out``; it may be that block.
+
+        ``out`` and ``counts`` are None on the other ranks.
+        """
+        ...
+
+    def scatter(self, array: Any | None, out: Any, root: int) -> Pending:
+        """Put block r of the root's array (None elsewhere) into rank r's ``out``; on the root it may be that block."""
+        ...
+
+    def scatter_v(self, array: Any | None, out: Any, counts: Sequence[int] | None, root: int) -> Pending:
+        """Put block r, of ``counts[r]`` elements, of the root's array into rank r's ``out``; it may be that block.
+
+        ``array`` and ``counts`` are None on the other ranks.
+        """
+        ...
+
     def all_to_all(self, array: Any, out: Any) -> Pending:
         """Put block r of this rank's array into this rank's block of rank r's ``out``, which may be ``array``."""
+        ...
+
+    def all_to_all_v(self, array: Any, send_counts: Sequence[int], out: Any, recv_counts: Sequence[int]) -> Pending:
+        """Put block r, of ``send_counts[r]`` elements, of this rank's array into this rank's block of rank r's ``out``.
+
+        There it is of the ``recv_counts`` of that rank.
+        """
         ...
 
     def broadcast(self, array: Any, root: int) -> Pending:
@@ -69,12 +204,30 @@ class Engine(Protocol):
         """End when every rank has come."""
         ...
 
+    def exchange_counts(self, counts: Sequence[int]) -> tuple[Pending, Sequence[int]]:
+        """Give ``counts[r]`` to each rank r; the sequence holds what each rank gave to this one when it has ended."""
+        ...
+
+    def split(self, color: int | None, key: int) -> PendingEngine:
+        """Make an engine of the ranks of one color, in the order of their keys, then of their ranks.
+
+        A color of None is in none. Collective over all ranks of this engine.
+        """
+        ...
+
+    def subgroup(self, ranks: Sequence[int], tag: int) -> PendingEngine:
+        """Make an engine of these ranks, in this order; only they call it, with one tag, 0 to 2**20."""
+        ...
+
     def farewell(self) -> Pending:
         """End when every rank has said farewell; never mistaken for a rank's other operations."""
         ...
 
     def shutdown(self, *, timeout: float) -> bool:
-        """End the engine in order, after the farewell; tell whether it ended in time."""
+        """End the engine in order, after the farewell; tell whether it ended in time.
+
+        One that was made by ``split`` or ``subgroup`` ends alone; the first ends with all that were made of it.
+        """
         ...
 
     def abandon(self) -> None:
