@@ -31,6 +31,28 @@ def template_text(snapshot: Snapshot) -> str:
     return "{\n" + ",\n".join(_lines(lean(bare))) + "\n}\n"
 
 
+def unique_facts(snapshot: Snapshot) -> Iterator[str]:
+    """Yield everything of a node that no other node of its cluster may have."""
+    yield snapshot.node.node_id
+    yield snapshot.node.name
+    yield snapshot.node.boot_id
+    for gpu in snapshot.gpus:
+        yield gpu.uuid
+    for hca in snapshot.hcas:
+        yield hca.node_guid
+        yield from (gid.gid for port in hca.ports for gid in port.gids if gid.type != "roce-v1")
+        yield from (f"lid {port.gids[0].gid[:19]} {port.lid}" for port in hca.ports if port.gids and port.lid)
+    for nic in snapshot.interfaces:
+        if nic.mac.strip("0:"):
+            yield nic.mac
+        yield from (one.address for one in nic.addresses if nic.kind.value != "loopback")
+    for one in snapshot.lldp:
+        yield f"{one.system_name} {one.port_id}"
+    for fabric in snapshot.ib_fabrics:
+        for switch in fabric.switches:
+            yield from (f"{switch.guid} port {link.port}" for link in switch.links if link.local_port)
+
+
 def lean(value: Any) -> Any:
     """Return a model as dicts and lists, without fields that have their defaults."""
     if isinstance(value, tuple | list):

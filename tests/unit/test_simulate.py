@@ -14,6 +14,7 @@ from fabricd.model.codec import content_hash
 from fabricd.model.path import Transport
 from fabricd.paths.query import find_paths
 from tests.support.nodes import node
+from tests.support.templates import unique_facts
 
 
 def design(name="h100", nodes=20, **fields):
@@ -24,32 +25,10 @@ def cluster(*arguments, **fields):
     return {one.node_id: one.snapshot for one in simulate(design(*arguments, **fields))}
 
 
-def ids(snapshot):
-    """Everything that no two nodes may share."""
-    yield snapshot.node.node_id
-    yield snapshot.node.name
-    yield snapshot.node.boot_id
-    for gpu in snapshot.gpus:
-        yield gpu.uuid
-    for hca in snapshot.hcas:
-        yield hca.node_guid
-        yield from (gid.gid for port in hca.ports for gid in port.gids if gid.type != "roce-v1")
-        yield from (f"lid {port.gids[0].gid[:19]} {port.lid}" for port in hca.ports if port.link_layer == "infiniband")
-    for nic in snapshot.interfaces:
-        if nic.mac.strip("0:"):
-            yield nic.mac
-        yield from (one.address for one in nic.addresses if nic.kind.value != "loopback")
-    for one in snapshot.lldp:
-        yield f"{one.system_name} {one.port_id}"
-    for fabric in snapshot.ib_fabrics:
-        for switch in fabric.switches:
-            yield from (f"{switch.guid} port {link.port}" for link in switch.links if link.local_port)
-
-
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_nodes_share_no_identity_and_are_the_same_every_time(name):
     nodes = cluster(name)
-    seen = Counter(one for snapshot in nodes.values() for one in ids(snapshot))
+    seen = Counter(one for snapshot in nodes.values() for one in unique_facts(snapshot))
     assert [one for one, count in seen.items() if count > 1] == []
     assert nodes == cluster(name)
     assert nodes.keys().isdisjoint(cluster(name, seed=1))

@@ -106,34 +106,42 @@ def _check(design: Design) -> None:
 
 
 def _found(template: Snapshot) -> Iterator[Port]:
-    """Yield every port that is up: of RDMA devices, then of the other cards."""
+    """Yield every port that is up: of RDMA devices, then of the other cards.
+
+    A virtual function is a port where it is all that a virtual machine has of a card.
+    """
     taken: set[int] = set()
+    virtual = template.node.virtualization not in ("", "none")
     for place, hca in enumerate(template.hcas):
         for port in hca.ports:
-            interface = _interface_of(template, hca, port)
+            interface = _interface_of(template, hca, port, virtual=virtual)
             if interface is not None:
                 taken.add(interface)
-            if port.state == "active" and not hca.virtual_function:
+            if port.state == "active" and (virtual or not hca.virtual_function):
                 infiniband = port.link_layer == "infiniband"
                 name = f"{hca.name}:{port.port}"
                 yield Port(name, port.rate_bytes_per_second or 0, infiniband, place, port.port, interface)
     for place, nic in enumerate(template.interfaces):
-        if place not in taken and _is_up_card(nic):
+        if place not in taken and _is_up(nic) and _is_card(nic, virtual=virtual):
             yield Port(nic.name, nic.speed_bytes_per_second or 0, False, None, 0, place)
 
 
-def _interface_of(template: Snapshot, hca: Hca, port: HcaPort) -> int | None:
+def _interface_of(template: Snapshot, hca: Hca, port: HcaPort, *, virtual: bool) -> int | None:
     names = {gid.interface for gid in port.gids if gid.interface}
     for place, nic in enumerate(template.interfaces):
         own = nic.name in names if names else nic.rdma_device == hca.name
-        if own and nic.kind is InterfaceKind.PHYSICAL:
+        if own and _is_card(nic, virtual=virtual):
             return place
     return None
 
 
-def _is_up_card(nic: NetInterface) -> bool:
-    up = nic.admin_up and nic.carrier is not False and nic.oper_state == "up"
-    return nic.kind is InterfaceKind.PHYSICAL and bool(nic.pci_address) and up
+def _is_card(nic: NetInterface, *, virtual: bool) -> bool:
+    function = nic.kind is InterfaceKind.VIRTUAL_FUNCTION and virtual
+    return bool(nic.pci_address) and (function or nic.kind is InterfaceKind.PHYSICAL)
+
+
+def _is_up(nic: NetInterface) -> bool:
+    return nic.admin_up and nic.carrier is not False and nic.oper_state == "up"
 
 
 def _like(port: Port, best: Port) -> bool:
