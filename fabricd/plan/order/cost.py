@@ -19,6 +19,7 @@ class EdgeCost:
 
     Attributes:
         threshold: bandwidth that every edge should have, bytes/s; 0 for none.
+        timed: whether the time of edges counts; without it, edges on one side of the threshold are equal.
     """
 
     def __init__(self, sites: Sequence[Site], bandwidth: PairBandwidth | None) -> None:
@@ -35,13 +36,15 @@ class EdgeCost:
         self._slow = len(sites) * _PARTS * _SLOWEST + 1
         self._cross = self._slow * (len(sites) + 1)
         self.threshold = 0.0
+        self.timed = True
 
     def edge(self, a: int, b: int) -> int:
         """Return the cost of an edge between two sites, by number; the same in both directions."""
         cost = 0 if self._group[a] == self._group[b] else self._cross * self._crossed(a, b)
         if self._bandwidth is not None:
             speed = self._bandwidth.between(self._names[a], self._names[b])
-            cost += min(int(_PARTS * self._bandwidth.usual / speed), _PARTS * _SLOWEST)
+            if self.timed:
+                cost += min(int(_PARTS * self._bandwidth.usual / speed), _PARTS * _SLOWEST)
             cost += self._slow if speed < self.threshold else 0
         return cost
 

@@ -33,16 +33,18 @@ def improve(
         steps: moves to try.
         free: places whose nodes may be exchanged, in groups of equal ``free`` value; None if all may stand anywhere.
             A negative value pins a place.
-        polish: go on when no edge is slower than the threshold.
+        polish: shorten the time, too; else it is done when no edge is slower than the threshold.
     """
     found = list(tour)
     if len(found) < 4 and free is None:
         return found  # up to three nodes, every closed ring has the same edges
     rng = random.Random(_SEED)  # noqa: S311 - no secret: the same moves everywhere
+    cost.timed = polish
     if free is not None:
         _exchange(found, cost, steps, rng, free)
     else:
         _rearrange(found, cost, steps, rng, polish=polish)
+    cost.timed = True
     return found
 
 
@@ -65,7 +67,8 @@ def _other(place: int, size: int, rng: random.Random) -> int:
     """Return another place, half of the time a near one: nodes of a group stand together."""
     if rng.random() < 0.5:
         return rng.randrange(size)
-    return (place + rng.randint(1, min(_NEAR, size - 1))) % size
+    step = rng.randint(1, min(_NEAR, size - 1))
+    return (place + (step if rng.random() < 0.5 else -step)) % size
 
 
 def _turn(tour: list[int], cost: EdgeCost, one: int, other: int) -> None:
