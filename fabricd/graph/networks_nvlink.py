@@ -71,6 +71,12 @@ def out_of_domain(gpu: Gpu) -> str:
     return ""
 
 
+def weakness(gpu: Gpu) -> str:
+    """Return what its driver says against a GPU's NVLink fabric, ``""`` for nothing."""
+    health = gpu.fabric.health if gpu.fabric is not None else ""
+    return "" if health in ("", "healthy") else f"the driver calls the NVLink fabric of gpu{gpu.index} {health}"
+
+
 def without_channel(snapshot: Snapshot) -> str:
     """Return why processes of a node may be unable to use an NVLink domain, ``""`` where an IMEX channel is there."""
     driver = snapshot.gpu_driver

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fabricd.graph.graph import Graph, LinkKind, Vertex, VertexKind
 from fabricd.graph.networks import NetworkMap
-from fabricd.graph.networks_nvlink import without_channel
+from fabricd.graph.networks_nvlink import weakness, without_channel
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network
 from fabricd.model.observation import Evidence
@@ -147,7 +147,9 @@ def _cautions(crossing: Crossing) -> Iterator[str]:
         mtus = f"{near.facts.mtu_bytes} at {near.name}, {far.facts.mtu_bytes} at {far.name}"
         yield f"the MTU differs ({mtus}): only the smaller one arrives, the larger is lost where the ends do not agree"
     for one in (near, far):
-        yield from (f"{one.end.node}: {caution}" for caution in (*one.facts.cautions, *one.way.cautions))
+        gpus = [gpu for gpu in one.end.snapshot.gpus if f"gpu{gpu.index}" == one.port.interface]
+        said = (*one.facts.cautions, *one.way.cautions, *filter(None, map(weakness, gpus)))
+        yield from (f"{one.end.node}: {caution}" for caution in said)
 
 
 def _why_joined(crossing: Crossing) -> str:

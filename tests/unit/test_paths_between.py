@@ -169,6 +169,13 @@ def test_a_gpu_that_cannot_be_in_a_domain(change, why):
     assert out_of_domain(dead) == "all of its 18 NVLinks are down"
 
 
+def test_a_fabric_that_is_not_healthy_is_said():
+    changed = tray(health="limited-capacity")
+    best = find_paths(mapping(nvl_tray(0), changed), "tray0/gpu0", "tray1/gpu0").paths[0]
+    assert "tray1: the driver calls the NVLink fabric of gpu0 limited-capacity" in best.cautions
+    assert best.cautions[-1] in best.because
+
+
 def test_a_probe_that_was_denied_is_not_nothing():
     blind = node("b", probes=(ProbeReport(name="rdma", outcome=Outcome.DENIED, reason="no /sys"),))
     answer = find_paths(mapping(hgx("a"), blind), "a", "b", explain=True)
