@@ -160,7 +160,8 @@ def change(watched: Watched, records: Records, design: Design, changes: int) -> 
         one.snapshot for one, _ in zip(simulate(design), range(min(50, design.nodes)), strict=False) if one.snapshot
     ]
     cursor = watched.http.get("/v1/cluster?summary=1").json()["event_cursor"]
-    seen = []
+    seen, asked = [], []
+    ends = "&".join(f"{end}={one.node.name}/gpu0" for end, one in zip(("src", "dst"), victims[-2:], strict=True))
     for turn in range(40):
         changed = flipped(victims[turn % len(victims)], "down" if turn < len(victims) else "up", turn + 2)
         begun = time.monotonic()
@@ -168,6 +169,8 @@ def change(watched: Watched, records: Records, design: Design, changes: int) -> 
         page = watched.http.get("/v1/events", params={"since": cursor, "wait": 30}).json()
         seen.append((time.monotonic() - begun) * 1e3)
         cursor = page["cursor"]
+        answer = watched.http.get(f"/v1/paths?{ends}")
+        asked.append(float(answer.headers["server-timing"].partition("dur=")[2]))
     flips = [
         flipped(victims[turn % len(victims)], ("up", "down")[turn // len(victims) % 2], turn + 50)
         for turn in range(changes)
@@ -183,6 +186,7 @@ def change(watched: Watched, records: Records, design: Design, changes: int) -> 
     return {
         "etcd: a change seen p50, ms": statistics.median(seen),
         "etcd: a change seen p99, ms": statistics.quantiles(seen, n=100)[98],
+        "etcd: query after a change p50, ms": statistics.median(asked),
         "etcd: changes a second": changes / (time.monotonic() - begun),
         "etcd: processor a change, ms": (watched.processor_seconds - before) / changes * 1e3,
     }
