@@ -45,7 +45,8 @@ def _row(path: Path, *, timed: bool = False) -> tuple[object, ...]:
     bandwidth = format_bandwidth(path.bandwidth_bytes_per_second) + (" virtual" if path.virtual else "")
     latency = format_latency(path.latency_seconds)
     time = [format_time(path.estimate.time_seconds if path.estimate else None)] if timed else []
-    return (path.src, path.dst, path.type, path.transport, bandwidth, latency, *time, path.evidence, through)
+    evidence = f"{path.evidence}, path not verified" if path.unverified else path.evidence
+    return (path.src, path.dst, path.type, path.transport, bandwidth, latency, *time, evidence, through)
 
 
 def _through(path: Path) -> Iterator[str]:
