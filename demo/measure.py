@@ -12,7 +12,7 @@ _BURST_MOST = 20
 _ROUND_SECONDS = 1.2
 #: A best that was a stroke of luck, or that the machine never allowed, is not found again: then there are more rounds.
 _SETTLED_COUNT, _SETTLED_WITHIN = 3, 1.03
-_MORE_ROUNDS = 8
+MORE_ROUNDS = 8
 
 
 @dataclass(kw_only=True)
@@ -62,6 +62,7 @@ def measure_in_turns(
     sizes: Sequence[int],
     rounds: int,
     *,
+    more_rounds: int = MORE_ROUNDS,
     ranks: int,
     progress: Callable[[str], None],
     chance: random.Random,
@@ -77,6 +78,7 @@ def measure_in_turns(
         jobs: by name, ready; of each, the same job started several times.
         sizes: bytes.
         rounds: at each size, at least.
+        more_rounds: at most, for quick jobs.
         ranks: in each job.
         progress: is told what runs.
         chance: draws the orders.
@@ -93,7 +95,7 @@ def measure_in_turns(
         using = {name: starts if name in quick else starts[:1] for name, starts in jobs.items()}
         for job in (job for name in quick for job in using[name][1:]):
             job.burst(size, 1)
-        for number in range(rounds + _MORE_ROUNDS):
+        for number in range(rounds + more_rounds):
             if number >= rounds and all(series[name].settled for name in quick):
                 break
             turns = [name for name in (jobs if number < rounds else quick) for _ in range(series[name].turns)]

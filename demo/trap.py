@@ -24,7 +24,7 @@ from demo.daemons import Daemon, wait_for_peers
 from demo.draw import Draw, draw
 from demo.hosts import Host, make_hosts
 from demo.job import Job, start_plain
-from demo.measure import Series, measure_in_turns
+from demo.measure import MORE_ROUNDS, Series, measure_in_turns
 from demo.namespaces import why_not
 from demo.report import Verdict, describe, judge, table
 from fabricd.errors import FabricError
@@ -51,7 +51,7 @@ def by_hand(network: str) -> str:
 
 
 @contextmanager
-def planned_jobs(drawn: Draw, hosts: Sequence[Host], folder: Path) -> Iterator[list[Job]]:
+def planned_jobs(drawn: Draw, hosts: Sequence[Host], folder: Path, starts: int) -> Iterator[list[Job]]:
     """Run a daemon on each host, and jobs whose ranks ask the first one."""
     urls = [f"http://{host.link(drawn.control).address}:{PORT}" for host in hosts]
     files = {name: _secret_file(folder / name) for name in ("token", "secret")}
@@ -66,7 +66,7 @@ def planned_jobs(drawn: Draw, hosts: Sequence[Host], folder: Path) -> Iterator[l
             daemon.wait_ready()
         for host in hosts:
             wait_for_peers(host, len(hosts))
-        jobs = [stack.enter_context(Job(PLAN, hosts)) for _ in range(STARTS)]
+        jobs = [stack.enter_context(Job(PLAN, hosts)) for _ in range(starts)]
         for number, job in enumerate(jobs):
             for rank in range(len(hosts)):
                 env = {"RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "FABRICD_URL": urls[0]}
@@ -86,7 +86,13 @@ def _secret_file(path: Path) -> str:
 
 
 def run_trap(
-    seed: int, *, sizes: Sequence[int], rounds: int, progress: Callable[[str], None] = lambda _text: None
+    seed: int,
+    *,
+    sizes: Sequence[int],
+    rounds: int,
+    more_rounds: int = MORE_ROUNDS,
+    starts: int = STARTS,
+    progress: Callable[[str], None] = lambda _text: None,
 ) -> Outcome:
     """Set the trap once and measure who walks into it.
 
@@ -94,6 +100,8 @@ def run_trap(
         seed: decides the draw.
         sizes: of the all_reduce, bytes.
         rounds: at each size, at least.
+        more_rounds: at most, while the best times are not found again.
+        starts: of each job.
         progress: is told what runs.
 
     Raises:
@@ -108,15 +116,17 @@ def run_trap(
         plain: dict[str, list[Mapping[str, str]]] = {DEFAULT: [{}, {}]}
         for spec in drawn.networks:
             plain[by_hand(spec.name)] = [{"UCX_NET_DEVICES": name} for name in spec.interfaces]
-        progress(f"starting a daemon on each host, and {len(plain) + 1} jobs {STARTS} times")
+        progress(f"starting a daemon on each host, and {len(plain) + 1} jobs {starts} times")
         jobs = {
-            name: [stack.enter_context(start_plain(name, hosts, settings)) for _ in range(STARTS)]
+            name: [stack.enter_context(start_plain(name, hosts, settings)) for _ in range(starts)]
             for name, settings in plain.items()
         }
-        jobs[PLAN] = stack.enter_context(planned_jobs(drawn, hosts, folder))
+        jobs[PLAN] = stack.enter_context(planned_jobs(drawn, hosts, folder, starts))
         for job in (job for starts in jobs.values() for job in starts):
             job.wait_ready()
-        series = measure_in_turns(jobs, sizes, rounds, ranks=len(hosts), progress=progress, chance=chance)
+        series = measure_in_turns(
+            jobs, sizes, rounds, more_rounds=more_rounds, ranks=len(hosts), progress=progress, chance=chance
+        )
         verdict = judge(drawn, series, default=DEFAULT, plan=PLAN)
         return Outcome(draw=drawn, series=series, explain=jobs[PLAN][0].explain, verdict=verdict)
 

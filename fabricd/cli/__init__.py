@@ -4,6 +4,7 @@ import sys
 from typing import NoReturn
 
 from fabricd.install import install_line
+from fabricd.loading import no_collecting
 from fabricd.stdio import flushed, open_standard_streams
 
 
@@ -11,7 +12,8 @@ def main() -> NoReturn:
     """Run it. Exit status: 0 fine, 1 a negative answer, 2 usage or input error, 3 cannot reach what was asked."""
     open_standard_streams()
     try:
-        from fabricd.cli.main import run
+        with no_collecting():
+            from fabricd.cli.main import run
     except ModuleNotFoundError as error:
         if (error.name or "fabricd").split(".")[0] == "fabricd":
             raise

@@ -14,6 +14,7 @@ from fabricd.cli.options import ConfigFile, ReplayFile, Root
 from fabricd.cli.table import print_snapshot
 from fabricd.config import Config, Loaded
 from fabricd.errors import FabricError, InputError
+from fabricd.loading import no_collecting
 from fabricd.model.cluster import ClusterStatus
 from fabricd.model.codec import to_json
 from fabricd.model.observation import Outcome
@@ -92,7 +93,8 @@ def serve(
         return config.load(config_file, options=options)
 
     loaded = load()
-    from fabricd import daemon  # only this command pays for the web framework, and only when it can run
+    with no_collecting():
+        from fabricd import daemon  # only this command pays for the web framework, and only when it can run
 
     cluster = cluster_in(replay) if replay is not None else None
     launch = daemon.Launch(

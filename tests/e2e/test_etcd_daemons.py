@@ -1,6 +1,6 @@
 """Daemons that find each other in a real etcd, while etcd and they are killed in turn.
 
-``FABRICD_KILL_SECONDS`` sets how long the killing goes on (by default 12; ``make test-etcd`` takes 60).
+``FABRICD_KILL_SECONDS`` sets how long the killing goes on (by default 7; ``make test-etcd`` takes 60).
 """
 
 import random

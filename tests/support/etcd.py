@@ -16,7 +16,7 @@ import httpx
 
 PREFIX = "/fabricd/"
 #: How long tests go on killing; read before the session removes the variables that daemons would read.
-KILL_SECONDS = float(os.environ.get("FABRICD_KILL_SECONDS", "12"))
+KILL_SECONDS = float(os.environ.get("FABRICD_KILL_SECONDS", "7"))
 
 
 def etcd_program() -> str | None:
