@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
 from fabric_client.cli.placement_option import PlacementOption, read_all
 from fabric_client.cli.ranks_option import parse_ranks
 from fabric_client.cli.show import clean, console, print_json, table
@@ -12,6 +13,7 @@ from fabric_client.cli.source import FromOption, JsonOption, load, read_input
 from fabricd.errors import InputError
 from fabricd.model.codec import from_json
 from fabricd.placement.hostlist import expand
+from fabricd.placement.imported import Imported
 from fabricd.plan.order import PairBandwidth, RankOrder, RankPlace, rank_order
 from fabricd.plan.order.from_map import named_places, rank_places
 from fabricd.plan.order.mesh import Mesh
@@ -49,6 +51,7 @@ def register(app: typer.Typer) -> None:
 def order(
     *,
     origin: FromOption = None,
+    nodes: JobNodesOption = "",
     hosts: HostsOption = "",
     per_node: PerNodeOption = 8,
     placement: PlacementOption = None,
@@ -66,7 +69,7 @@ def order(
     if where and not bandwidth:
         raise InputError("--where chooses rows of --bandwidth", hint="add --bandwidth FILE")
     imports = read_all(placement)
-    places = named_places(expand(hosts), per_node, imports) if hosts else rank_places(load(origin).nodes, imports)
+    places = named_places(expand(hosts), per_node, imports) if hosts else _places(origin, nodes, imports)
     pairs = _pairs(bandwidth, where or ())
     fixed = parse_ranks(fix, "--fix")
     if mesh:
@@ -76,6 +79,16 @@ def order(
         return
     best = rank_order(places, bandwidth=pairs, fixed=fixed, size=parse_size(size))
     print_json(best) if as_json else _show(best, places)
+
+
+def _places(origin: str | None, nodes: str, imports: Sequence[Imported]) -> list[RankPlace]:
+    source = load(origin)
+    if source.topology is not None:
+        raise InputError(
+            "a topology file tells of one machine", hint="--from takes a daemon or a cluster; or use --hosts"
+        )
+    job = job_nodes(source, nodes)
+    return rank_places({snapshot.node.node_id: snapshot for snapshot in job.values()}, imports)
 
 
 def _pairs(file: str, where: Sequence[str]) -> PairBandwidth | None:
