@@ -84,10 +84,18 @@ def test_the_command_line_answers_alike_from_the_file_and_from_the_daemon(simula
         assert (status, told.count("h100-00")) == (0, 30)
 
 
+@pytest.fixture
+def key(tmp_path):
+    file = tmp_path / "key"
+    file.touch(0o600)
+    file.write_text("0123456789abcdef0123456789abcdef\n")
+    return file
+
+
 @pytest.mark.parametrize("raw", [True, False])
-def test_a_captured_cluster_answers_as_the_daemon_did(serving, tmp_path, raw):
+def test_a_captured_cluster_answers_as_the_daemon_did(serving, tmp_path, key, raw):
     file = tmp_path / "captured.jsonl.gz"
-    options = ["--raw"] if raw else []
+    options = ["--raw"] if raw else ["--key", key]
     assert fabricctl("capture-cluster", file, "--from", serving.url, *options)[0] == 0
     assert oct(file.stat().st_mode & 0o777) == "0o600"
     cluster = read(file)
@@ -102,13 +110,10 @@ def test_a_captured_cluster_answers_as_the_daemon_did(serving, tmp_path, raw):
     assert {name: best[name] for name in facts} == {name: asked[name] for name in facts}
     if not raw:
         text = json.dumps([str(node) for node in cluster.nodes])
-        assert not any(secret in text for secret in ("h100-00", "leaf-r3", "10.32.0.", "spine-00"))
+        assert [secret for secret in ("h100-00", "leaf-r3", "10.32.0.", "spine-00") if secret in text] == []
 
 
-def test_captures_with_one_key_fit_together(serving, tmp_path):
-    key = tmp_path / "key"
-    key.touch(0o600)
-    key.write_text("0123456789abcdef0123456789abcdef\n")
+def test_captures_with_one_key_fit_together(serving, tmp_path, key):
     files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for file in files:
         assert fabricctl("capture-cluster", file, "--from", serving.url, "--key", key)[0] == 0

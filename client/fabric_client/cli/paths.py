@@ -191,7 +191,8 @@ def _of_nodes(source: Source, wanted: _Wanted) -> PathAnswer:
             with_capacity=wanted.capacity,
             comparison=wanted.comparison,
         )
-    start = Ends().find(source.nodes, wanted.src or source.node().node.node_id)
+    nodes = source.nodes_around(wanted.src)
+    start = Ends().find(nodes, wanted.src or next(iter(nodes)))
     graph = start.graph()
     return _all(graph, ends_of(graph, start.snapshot), start.name if wanted.src else "")
 

@@ -1,7 +1,7 @@
 """What ``--from`` names: a daemon, a snapshot of one node or of a cluster, or a topology file in NCCL's XML."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader
@@ -45,13 +45,21 @@ class DaemonNodes(Mapping[str, Snapshot]):
 
     Args:
         connection: to the daemon.
-        cluster: what it knows, without snapshots.
+        names: of each node, by node_id.
+        change: what is done with each that is looked at.
     """
 
-    def __init__(self, connection: Connection, cluster: ClusterStatus) -> None:
+    def __init__(
+        self, connection: Connection, names: Mapping[str, str], change: Callable[[Snapshot], Snapshot] = lambda one: one
+    ) -> None:
+        self.names = names
         self._connection = connection
-        self.names = {status.node_id: status.name for status in cluster.nodes if status.schema}
+        self._change = change
         self._fetched: dict[str, Snapshot] = {}
+
+    def changed(self, change: Callable[[Snapshot], Snapshot]) -> "DaemonNodes":
+        """Return the same nodes, each changed when it is looked at."""
+        return DaemonNodes(self._connection, self.names, change)
 
     def __getitem__(self, node_id: str) -> Snapshot:
         """Return a node.
@@ -66,7 +74,7 @@ class DaemonNodes(Mapping[str, Snapshot]):
             status = fetch_node(self._connection, node_id)
             if status.snapshot is None:
                 raise KeyError(node_id)
-            self._fetched[node_id] = status.snapshot
+            self._fetched[node_id] = self._change(status.snapshot)
         return self._fetched[node_id]
 
     def __iter__(self) -> Iterator[str]:
@@ -129,7 +137,8 @@ def load(origin: str | None) -> Source:
     connection = _daemon(origin)
     if connection is not None:
         cluster = connection.get("/v1/cluster", ClusterStatus, params={"summary": "1"})
-        return Source(name=str(connection.address), nodes=DaemonNodes(connection, cluster), connection=connection)
+        names = {status.node_id: status.name for status in cluster.nodes if status.schema}
+        return Source(name=str(connection.address), nodes=DaemonNodes(connection, names), connection=connection)
     with _opened(origin or "-") as (stream, name):
         if is_cluster(stream.peek(4096)):
             cluster = read_cluster(stream, what=name)

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from fabric_client.cli.source import Source, read_input
+from fabric_client.cli.source import DaemonNodes, Source, read_input
 from fabricd.errors import InputError
 from fabricd.graph.nccl_xml_read import read
+from fabricd.model.snapshot import Snapshot
 from fabricd.model.topology_file import MAX_CHARACTERS, TopologyFile
 
 TopologyOption = Annotated[
@@ -37,5 +38,10 @@ def with_topology(source: Source, file: str | None) -> Source:
         raise InputError(f"{file} has more than {MAX_CHARACTERS} characters", hint="is it the topology of one machine?")
     read(text, source=file)
     given = TopologyFile(path="standard input" if file == "-" else file, text=text, given=True)
-    nodes = {node_id: replace(snapshot, topology_file=given) for node_id, snapshot in source.nodes.items()}
-    return replace(source, nodes=nodes, connection=None)
+
+    def give(snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, topology_file=given)
+
+    if isinstance(source.nodes, DaemonNodes):
+        return replace(source, nodes=source.nodes.changed(give), connection=None)
+    return replace(source, nodes={node_id: give(one) for node_id, one in source.nodes.items()}, connection=None)
