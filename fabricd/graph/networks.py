@@ -65,7 +65,7 @@ def measurement_between(
 ) -> Measurement | None:
     """Return the freshest measurement of a network between two of its ports, taken from either side."""
     ends = {(a.node, a.address), (b.node, b.address)}
-    found = [one for one in measurements if _ends(one) == ends and _is_of(one, network)]
+    found = [one for one in measurements if _ends(one) == ends and is_of(one, network)]
     return min(found, key=lambda one: one.age_seconds, default=None)
 
 
@@ -73,7 +73,7 @@ def _ends(one: Measurement) -> set[tuple[str, str]]:
     return {(one.src_node, one.src_address), (one.dst_node, one.dst_address)}
 
 
-def _is_of(one: Measurement, network: Network) -> bool:
+def is_of(one: Measurement, network: Network) -> bool:
     """Tell whether a measurement is one of this network. What was sent by TCP says nothing of RDMA.
 
     Its name for the network is the asker's; between the same addresses it is the same network all the same.
@@ -86,7 +86,7 @@ def _verified(network: Network, measurements: Sequence[Measurement]) -> Evidence
     group = {(port.node, port.address): number for number, port in enumerate(network.ports)}
     for one in measurements:
         a, b = (one.src_node, one.src_address), (one.dst_node, one.dst_address)
-        if one.reachable and a in group and b in group and _is_of(one, network):
+        if one.reachable and a in group and b in group and is_of(one, network):
             old, new = group[b], group[a]
             group = {port: new if number == old else number for port, number in group.items()}
     joined = len(group) > 1 and len(set(group.values())) == 1

@@ -6,7 +6,7 @@ from itertools import islice, product
 
 from fabricd.graph import nominal
 from fabricd.graph.graph import LinkKind, VertexKind
-from fabricd.graph.networks import measurement_between
+from fabricd.graph.networks import is_of, measurement_between
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
@@ -53,7 +53,6 @@ class Crossing:
     near: Side
     far: Side
     measured: Measurement | None
-
     over_spine: bool  #: the two ports are known to be plugged into different switches
     cross_rail: bool  #: and into those of different rails
 
@@ -75,7 +74,7 @@ def crossings(
     """
     here, there = PortTables(start.snapshot), PortTables(goal.snapshot)
     for network in networks:
-        every = all_ports or bool(measurements)
+        every = all_ports or any(is_of(one, network) for one in measurements)
         nears, fars = (
             _sides(network, start, here, away=True, every=every),
             _sides(network, goal, there, away=False, every=every),

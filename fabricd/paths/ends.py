@@ -10,6 +10,7 @@ from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.graph import Graph, Vertex, VertexKind
 from fabricd.graph.networks_ip import unusable
 from fabricd.graph.snapshot import graph_of
+from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.ways import NodeWays
 
@@ -21,7 +22,15 @@ _KEPT = 64
 
 #: What the graph of a node is made from, of each of its devices.
 _OF_GPU = attrgetter(
-    "index", "pci_address", "name", "numa_node", "memory_numa_node", "pcie", "c2c_links", "c2c_bytes_per_second"
+    "index",
+    "outcome",
+    "pci_address",
+    "name",
+    "numa_node",
+    "memory_numa_node",
+    "pcie",
+    "c2c_links",
+    "c2c_bytes_per_second",
 )
 _OF_HCA = attrgetter("name", "kind", "pci_address", "numa_node", "dmabuf", "peer_memory")
 _OF_PORT = attrgetter("port", "rate_bytes_per_second")
@@ -151,6 +160,9 @@ def _vertex(snapshot: Snapshot, ways: NodeWays, device: str, node: str) -> Verte
 
 
 def _refusal(snapshot: Snapshot, vertex: Vertex) -> str:
+    if vertex.kind is VertexKind.GPU:
+        gpu = next(gpu for gpu in snapshot.gpus if f"gpu{gpu.index}" == vertex.name)
+        return "" if gpu.outcome is Outcome.OK else f"the GPU is {gpu.outcome}: {gpu.reason or 'no reason known'}"
     if vertex.kind is not VertexKind.NIC:
         return ""
     by_name = {interface.name: interface for interface in snapshot.interfaces}

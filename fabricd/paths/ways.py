@@ -15,6 +15,7 @@ from fabricd.graph.graph import LinkKind, Vertex, VertexKind
 from fabricd.graph.networks_rails import rail_ports
 from fabricd.graph.snapshot import graph_of
 from fabricd.graph.template import placement
+from fabricd.model.observation import Outcome
 from fabricd.model.path import Hop, PathType, Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.describe import bottleneck, path_type
@@ -114,11 +115,12 @@ class NodeWays:
         """Return the rail of each port for jobs' data of a node of this kind; it depends on which ports are up."""
         hcas = tuple(port.state for hca in snapshot.hcas for port in hca.ports)
         states = (hcas, tuple((one.admin_up, one.carrier, one.oper_state) for one in snapshot.interfaces))
-        if states not in self._rails:
+        known = self._rails.get(states)
+        if known is None:
             if len(self._rails) >= _STATES:
                 self._rails.clear()
-            self._rails[states] = {one.name: one.rail for one in rail_ports(snapshot)}
-        return self._rails[states]
+            known = self._rails[states] = {one.name: one.rail for one in rail_ports(snapshot)}
+        return known
 
     def _find(self, end: Vertex, port: Vertex, transport: Transport, away: bool) -> Iterator[Way]:
         """Yield the ways from an end to a port; links are alike in both directions."""
@@ -179,7 +181,8 @@ class NodeWays:
                         came[hop.dst] = (*came[name], hop)
                         found.append(hop.dst)
             level = found
-        gpus = [vertex for vertex in self.graph.of_kind(VertexKind.GPU) if vertex.name in level]
+        able = {f"gpu{gpu.index}" for gpu in self.snapshot.gpus if gpu.outcome is Outcome.OK}
+        gpus = [vertex for vertex in self.graph.of_kind(VertexKind.GPU) if vertex.name in able.intersection(level)]
         for gpu in gpus:
             hops = _turned(came[gpu.name])
             kind = path_type(self.graph, gpu.name, hops)

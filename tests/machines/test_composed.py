@@ -10,6 +10,7 @@ import pytest
 
 from fabric_client.cli.paths_show import show_explained
 from fabricd.model.device import HcaPort, InterfaceKind, IpAddress
+from fabricd.model.observation import Outcome
 from fabricd.model.path import PathAnswer, Policy, Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.estimate import AS_USUAL, Comparison
@@ -237,3 +238,17 @@ def test_a_bond_counts_once_and_carries_one_flow_by_one_card() -> None:
     assert [end.port for end in path.ends] == ["a/bond0", "b/bond0"]
     assert [hop.dst for hop in path.hops if hop.link == "port"] == ["a/bond0", "b/0000:e1:00.0"]
     assert {one.reason for one in answer.rejected} == {"it carries bond0, which has the address"}
+
+
+def test_nothing_starts_at_a_lost_gpu_and_none_passes_on_by_it() -> None:
+    a, b = two("h100-gpu-lost")
+    answer = ask((a, b), "a/gpu3", "b/gpu0")
+    assert answer.paths == ()
+    assert [(one.name, one.reason) for one in answer.rejected] == [("a/gpu3", "the GPU is failed: GPU is lost")]
+    # Only the port beside that GPU is up; its NVLinks are as they were.
+    alone = with_ports(a, lambda place, port: port if place == 3 else replace(port, state="down"))
+    alone = replace(alone, gpus=tuple(replace(gpu, links=a.gpus[0].links) for gpu in alone.gpus))
+    found = ask((alone, b), "a/gpu0", "b/gpu0").paths
+    assert {end.relay for path in found for end in path.ends} == {""}
+    whole = replace(alone, gpus=tuple(replace(gpu, outcome=Outcome.OK) for gpu in alone.gpus))
+    assert "a/gpu3" in {end.relay for path in ask((whole, b), "a/gpu0", "b/gpu0").paths for end in path.ends}
