@@ -3,28 +3,18 @@
 import atexit
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fabric_client.connection import Connection
 from fabric_client.engine.base import Engine
 from fabric_client.environment import Identity, identify, pmi_is_alive
-from fabric_client.locate import find_daemon, find_group_secret, find_token
+from fabric_client.joining import Joined, join_group
 from fabric_client.membership import Membership
-from fabric_client.rendezvous import Member, Rendezvous, new_claim
 from fabric_client.runner import Runner
-from fabric_client.watch import GroupWatch
-from fabricd.errors import FabricError, InputError, UnavailableError
+from fabricd.errors import InputError, UnavailableError
 from fabricd.install import install_line
-from fabricd.localview import LocalView, collect
-from fabricd.locations import find_socket
-from fabricd.model.snapshot import Snapshot
-from fabricd.model.wire import JoinAnswer
 
 if TYPE_CHECKING:  # it needs NumPy, and whoever lacks that shall read what to install
     from fabric_client.communicator import Communicator
-
-_LOCAL_QUESTION_SECONDS = 2.0
 
 
 def create_communicator(
@@ -84,40 +74,20 @@ def create_communicator(
     if _launcher_serves(identity, url, environ):
         return _on_launcher(identity, timeout, operation_timeout)
     check_not_running()
-    address = find_daemon(url, environ=environ, all_local=identity.all_local)
-    secret = find_group_secret(secret, environ=environ)
-    member = Member(identity.group, identity.rank, identity.size, identity.incarnation, new_claim())
-    connection = Connection(address, token=find_token(environ), headers=member.headers(secret))
-    rendezvous = Rendezvous(connection, member)
-    view = _local_view(environ)
-    try:
-        answer = rendezvous.join(view, timeout=timeout)
-    except BaseException:
-        rendezvous.leave()
-        connection.close()
-        raise
-    return _start(rendezvous, answer, view, identity, timeout, operation_timeout)
+    joined = join_group(identity, "mpi", url=url, secret=secret, timeout=timeout, environ=environ)
+    return _start(joined, timeout, operation_timeout)
 
 
-def _start(
-    rendezvous: Rendezvous,
-    answer: JoinAnswer,
-    view: LocalView,
-    identity: Identity,
-    timeout: float,
-    operation_timeout: float | None,
-) -> "Communicator":
+def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "Communicator":
     """Start MPI in a complete group."""
     from fabric_client.engine.mpi_start import PlannedStart
 
-    watch = GroupWatch(rendezvous)
-    membership = Membership(rendezvous, watch, answer.plan)
-    watch.start(timeout=_LOCAL_QUESTION_SECONDS)
+    identity, answer, membership = joined.identity, joined.answer, joined.membership
     try:
         start = PlannedStart(
             answer,
-            view,
-            fence=lambda number, keys, seconds: rendezvous.fence(number, keys, timeout=seconds),
+            joined.view,
+            fence=lambda number, keys, seconds: joined.rendezvous.fence(number, keys, timeout=seconds),
             check=membership.failure,
             on_abort=membership.abort,
         )
@@ -169,19 +139,3 @@ def _on_launcher(identity: Identity, timeout: float, operation_timeout: float | 
 
     engine, ranks_on_host = on_running_mpi(timeout=timeout)
     return _communicator(engine, None, identity, operation_timeout, ranks_on_host=ranks_on_host)
-
-
-def _local_view(environ: Mapping[str, str]) -> LocalView:
-    """Return what this process sees, with the name that this host's own daemon has on the map."""
-    view = collect()
-    path = find_socket(environ)
-    if path is None:
-        return view
-    connection = Connection(find_daemon(f"unix:{path}"))
-    try:
-        snapshot = connection.get("/v1/node", Snapshot)
-    except FabricError:
-        return view  # the daemon that owns the group can still join view and map by addresses
-    finally:
-        connection.close()
-    return replace(view, node_id=snapshot.node.node_id)
