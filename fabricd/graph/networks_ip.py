@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_interface
 
 from fabricd.graph.snapshot import VIRTUAL_KINDS, carriers_of
@@ -81,6 +82,7 @@ def _no_address(interface: NetInterface) -> str:
     return "none of its addresses reaches beyond its own link" if interface.addresses else "it has no IP address"
 
 
+@lru_cache(maxsize=1024)
 def _subnet(address: IpAddress) -> str:
     """Return an address's subnet, ``""`` for one that no other host can be reached by (link-local, not an address)."""
     try:
