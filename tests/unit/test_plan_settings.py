@@ -11,6 +11,7 @@ from fabricd.localview import LocalView, ViewHca, ViewInterface
 from fabricd.model.device import Gid, Gpu, HcaPort, InterfaceKind, IpAddress
 from fabricd.model.identity import Cpu, NodeIdentity
 from fabricd.model.network import NetworkRule
+from fabricd.model.path import Policy
 from fabricd.model.topology_file import TopologyFile
 from fabricd.plan.settings import SiteChoices, as_seen, of_node, settings_for
 from fabricd.plan.settings.gid import Scan, nccl_index, ucx_index
@@ -327,6 +328,41 @@ def test_efa_and_slingshot_are_told_their_provider():
     found = told(cray("a", 1), cray("b", 2))
     assert found["NCCL_NET"] == "AWS Libfabric"
     assert found["FI_PROVIDER"] == "cxi"
+
+
+def test_googles_cards_beside_gpus_are_named_for_its_plugin():
+    def a3(name, host):
+        common = {"root": "pci0000:00", "numa_node": 0, "link": GEN4}
+        devices = [pci("0000:00:01.0", class_code=BRIDGE, **common)]
+        nics = [nic("eth0", f"10.0.0.{host}/24", driver="gve")]
+        gpus = []
+        for index in range(2):
+            up, gpu, card = f"0000:{index + 1}0:00.0", f"0000:{index + 1}3:00.0", f"0000:{index + 1}4:00.0"
+            devices += [
+                pci(up, parent="0000:00:01.0", class_code=BRIDGE, **common),
+                pci(gpu, parent=up, class_code=0x030200, **common),
+                pci(card, parent=up, class_code=0x020000, **common),
+            ]
+            gpus.append(Gpu(index=index, pci_address=gpu))
+            nics.append(nic(f"eth{index + 1}", f"10.{index + 1}.0.{host}/24", driver="gve", pci_address=card))
+        return replace(with_nics(node(name), *nics), pci=tuple(devices), gpus=tuple(gpus))
+
+    found = nccl(a3("a", 1), a3("b", 2))
+    assert found["NCCL_FASTRAK_IFNAME"] == "eth1,eth2"
+    assert found["NCCL_FASTRAK_CTRL_DEV"] == "eth0"
+    assert found["NCCL_CROSS_NIC"] == "0"
+
+
+def test_the_faster_class_is_taken_unless_the_order_of_classes_is_to_hold():
+    a, b = (
+        replace(
+            with_nics(node(name), nic("eth0", f"10.0.0.{host}/24", speed_bytes_per_second=12_500_000_000)),
+            hcas=(hca("mlx4_0", ib_port(lid=host, rate=1_000_000_000)),),
+        )
+        for name, host in (("a", 1), ("b", 2))
+    )
+    assert nccl(a, b)["NCCL_NET"] == "Socket"
+    assert nccl(a, b, policy=Policy.PRIORITY)["NCCL_NET"] == "IB"
 
 
 def test_a_container_is_told_its_own_names():

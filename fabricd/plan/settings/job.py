@@ -15,7 +15,13 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group_hosts import find_hosts
 
 #: By RDMA or another way past the kernel; the order is the order of preference.
-RDMA = (Transport.INFINIBAND, Transport.ROCE, Transport.EFA, Transport.SLINGSHOT)
+RDMA = (
+    Transport.INFINIBAND,
+    Transport.ROCE,
+    Transport.EFA,
+    Transport.SLINGSHOT,
+    Transport.GPUDIRECT_TCP,
+)
 _BY_IP = frozenset({Transport.ETHERNET, Transport.SLINGSHOT})
 #: A port this many times slower than the job's fastest is not one of those that carry its data.
 _MUCH_SLOWER = 2
@@ -171,7 +177,12 @@ def _control(joining: Sequence[Network], nodes: Mapping[str, Snapshot], data: Se
         return data[0]
     fit = [network for network in joining if network.transport in _BY_IP and _all_usable(network, nodes)]
     hard = [network for network in fit if not any(port.virtual for port in network.ports)]
-    return min(hard or fit, key=lambda network: (role_rank(network.role), *_order(network)[2:]), default=None)
+    busy = {one.name.partition(":")[2] for one in data}  # an IP network by whose interfaces the data go, past IP
+
+    def order(network: Network) -> tuple[int, bool, float, bool, str]:
+        return max(role_rank(network.role), _FOR_DATA), network.name in busy, *_order(network)[2:]
+
+    return min(hard or fit, key=order, default=None)
 
 
 def _all_usable(network: Network, nodes: Mapping[str, Snapshot]) -> bool:

@@ -54,6 +54,7 @@ def nccl_settings(job: Job, site: SiteChoices) -> Iterator[Setting]:
         yield from _hcas(job)
         yield from nccl_gid_settings(job)
         yield from _cross_nic(job)
+        yield from _gpudirect_tcp(job)
         yield from _gdr_level(job)
     yield from _p2p_level(job)
     yield from _topo_file(job, site)
@@ -113,10 +114,26 @@ def _why_not(job: Job, name: str, node: str) -> str:
 
 def _cross_nic(job: Job) -> Iterator[Setting]:
     """Keep each rail to itself where rails are networks of their own: what crosses them does not arrive."""
-    if len(job.data) > 1 and job.transport in (Transport.INFINIBAND, Transport.ROCE):
+    if len(job.data) > 1 and job.transport in (Transport.INFINIBAND, Transport.ROCE, Transport.GPUDIRECT_TCP):
         names = ", ".join(network.name for network in job.data[:3])
-        because = f"{len(job.data)} rails are networks of their own ({names}, ...): a port reaches its own rail only"
+        apart = job.transport is Transport.INFINIBAND
+        why = "a port reaches its own rail only" if apart else "that one leads to another is not known"
+        because = f"{len(job.data)} rails are networks of their own ({names}, ...): {why}"
         yield Setting(name="NCCL_CROSS_NIC", value="0", because=because)
+
+
+def _gpudirect_tcp(job: Job) -> Iterator[Setting]:
+    """Name the cards of Google's plugins: GPUDirect-TCPXO has one beside each GPU, -TCPX one beside each pair."""
+    if job.transport is not Transport.GPUDIRECT_TCP or job.control is None:
+        return
+    data = {node: list(dict.fromkeys(port.interface for port in job.ports(node))) for node in job.nodes}
+    control = {node: port.interface for node in job.nodes if (port := job.control_port(node)) is not None}
+    one_each = all(len(data[node]) >= len(snapshot.gpus) for node, snapshot in job.nodes.items())
+    plugin = "NCCL_FASTRAK" if one_each else "NCCL_GPUDIRECTTCPX"
+    what = "IFNAME" if one_each else "SOCKET_IFNAME"
+    because = f"{len(job.data)} networks of gVNICs beside GPUs; needs Google's plugin and its receiving daemon"
+    yield from by_node(f"{plugin}_{what}", {node: ",".join(names) for node, names in data.items()}, because)
+    yield from by_node(f"{plugin}_CTRL_DEV", control, f"{job.control.name} joins the nodes beside the data")
 
 
 def _gdr_level(job: Job) -> Iterator[Setting]:
@@ -124,12 +141,14 @@ def _gdr_level(job: Job) -> Iterator[Setting]:
     if job.transport not in (Transport.INFINIBAND, Transport.ROCE, Transport.SLINGSHOT):
         return
     told = ""
+    known: dict[object, str] = {}
     for node, snapshot in job.nodes.items():
-        table = _table(snapshot)
-        fact = "" if table is None or not _passes_root(snapshot) else _off_by_distance(table)
-        if not fact:
+        kind = _kind(snapshot)
+        if kind not in known:
+            known[kind] = _off_by_distance(snapshot) if _passes_root(snapshot) else ""
+        if not known[kind]:
             return
-        told = told or f"on {node} {fact}"
+        told = told or f"on {node} {known[kind]}"
     yield Setting(name="NCCL_NET_GDR_LEVEL", value="PHB", because=f"{told}; both can, and its processor passes it on")
 
 
@@ -138,8 +157,19 @@ def _passes_root(snapshot: Snapshot) -> bool:
     return cpu.vendor == "AuthenticAMD" and (cpu.family or 0) >= _ZEN
 
 
-def _off_by_distance(table: PathTable) -> str:
+def _kind(snapshot: Snapshot) -> object:
+    """Return what is the same of equal machines: hundreds of them need not be computed one by one."""
+    devices = tuple((device.address, device.parent, device.numa_node, device.link) for device in snapshot.pci)
+    cards = tuple((hca.pci_address, hca.dmabuf, hca.peer_memory, len(hca.ports)) for hca in snapshot.hcas)
+    gpus = tuple((gpu.pci_address, gpu.compute_capability, len(gpu.links)) for gpu in snapshot.gpus)
+    return devices, cards, gpus, snapshot.node.cpu, snapshot.topology_file
+
+
+def _off_by_distance(snapshot: Snapshot) -> str:
     """Return NCCL's verdict where each GPU's nearest port is at the host bridge, and only for that not direct."""
+    table = _table(snapshot)
+    if table is None:
+        return ""
     told = ""
     for gpu in table.system.gpus:
         nets = [net for net in table.system.nets if net.gdr]
