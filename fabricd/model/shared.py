@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 #: Fields that tend to be equal between nodes, of the classes that are walked through to find them.
 _SHARED: dict[type, frozenset[str]] = {
-    Snapshot: frozenset({"probes", "numa", "pci", "routes", "gpu_driver", "lldp", "ib_fabrics", "topology_file"}),
+    Snapshot: frozenset({"numa", "pci", "routes", "gpu_driver", "topology_file"}),
     Gpu: frozenset({"pcie", "cpu_affinity", "links", "peers", "fabric", "mig", "notes"}),
 }
 #: Fields that may be long and are no node's like another's.
-_OWN: dict[type, frozenset[str]] = {Snapshot: frozenset({"interfaces", "hcas"})}
+_OWN: dict[type, frozenset[str]] = {Snapshot: frozenset({"interfaces", "hcas", "lldp", "ib_fabrics"})}
 #: Longer lists are decoded one by one.
 _LONG_BYTES = 1 << 18
 #: Parts that are remembered; when there are more, nodes are not of few kinds, and all are forgotten.
@@ -53,19 +53,17 @@ class SharedParts:
         return made
 
     def _whole(self, kind: type, outline: msgspec.Struct) -> Any:
-        values: dict[str, Any] = {}
-        for field in _fields(kind):
-            value = getattr(outline, field.name)
-            if isinstance(value, msgspec.Raw):
-                if value != _ABSENT:
-                    known = field.name in _SHARED.get(kind, ())
-                    values[field.name] = (self._part if known else _decoded)(kind, field.name, bytes(value))
-            elif isinstance(value, msgspec.Struct):
-                values[field.name] = self._whole(_walked(kind)[field.name], value)
-            elif field.name in _walked(kind) and isinstance(value, tuple):
-                values[field.name] = tuple(self._whole(_walked(kind)[field.name], one) for one in value)
-            else:
-                values[field.name] = value
+        values = msgspec.structs.asdict(outline)
+        for name, known in _raw(kind).items():
+            raw = values.pop(name)
+            if raw != _ABSENT:
+                values[name] = (self._part if known else _decoded)(kind, name, bytes(raw))
+        for name, inner in _walked(kind).items():
+            value = values[name]
+            if isinstance(value, tuple):
+                values[name] = tuple([self._whole(inner, one) for one in value])
+            elif value is not None:
+                values[name] = self._whole(inner, value)
         return kind(**values)
 
     def _part(self, kind: type, name: str, data: bytes) -> Any:
@@ -106,6 +104,12 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 @functools.cache
+def _raw(kind: type) -> dict[str, bool]:
+    """Return the fields that an outline leaves as JSON, and of each whether its value is remembered."""
+    return dict.fromkeys(_OWN.get(kind, ()), False) | dict.fromkeys(_SHARED.get(kind, ()), True)
+
+
+@functools.cache
 def _walked(kind: type) -> dict[str, type]:
     """Return the fields whose value is walked through, or each of whose values is, and their class."""
     found = {}
@@ -122,7 +126,7 @@ def _outline(kind: type) -> type[msgspec.Struct]:
     made = []
     for field in _fields(kind):
         hint, default = _hints(kind)[field.name], field.default
-        if field.name in _SHARED.get(kind, frozenset()) | _OWN.get(kind, frozenset()):
+        if field.name in _raw(kind):
             hint, default = msgspec.Raw, _ABSENT
         elif inner := _walked(kind).get(field.name):
             hint = _swapped(hint, inner)
