@@ -8,9 +8,8 @@ from fabricd.cluster.groups_live import Group
 from fabricd.errors import BusyError, InputError
 from fabricd.localview import LocalView
 from fabricd.model.wire import FenceRequest, JoinRequest
+from fabricd.plan.group import ENGINES
 
-#: What plans can be made for.
-ENGINES = ("mpi",)
 _HOST_SHOWN = 64
 
 

@@ -41,6 +41,7 @@ class RankSlice:
     node: str
     host_index: int  #: ranks of one host share memory
     devices: tuple[str, ...] = ()  #: in the names of the rank's own namespace
+    address: str = ""  #: of the first device, where it has an IP address
     settings: tuple[Setting, ...] = ()
 
 
@@ -58,7 +59,7 @@ class Island:
 class GroupPlan:
     """The plan of a group."""
 
-    engine: str  #: "mpi" or "nccl"
+    engine: str  #: "mpi", "gloo", "nccl"
     size: int
     ranks: tuple[RankSlice, ...]
     networks: tuple[NetworkChoice, ...] = ()

@@ -15,13 +15,15 @@ from fabricd.model.path import Transport
 from fabricd.model.plan import GroupPlan, Island, NetworkChoice, RankSlice, Setting
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group_choice import Rated, choices, rate, rated_key
+from fabricd.plan.group_gloo import by_gloo, gloo_settings, loopback_of, loopback_settings
 from fabricd.plan.group_hosts import Hosts, Place, find_hosts, process_mapping
 from fabricd.plan.group_islands import islands_of
 from fabricd.plan.group_networks import Candidate, Candidates, find_candidates
 from fabricd.plan.group_ports import network_settings, ports_of
 from fabricd.units import format_ranges
 
-ENGINES = ("mpi",)
+#: What plans can be made for. "gloo" is what PyTorch and JAX use for memory of hosts.
+ENGINES = ("mpi", "gloo")
 #: MPICH reads PMI_process_mapping into a value of its process manager, which bounds it.
 _MAPPING_MAX_LENGTH = 4000
 _SHOWN = 8
@@ -61,7 +63,7 @@ def survey(views: Mapping[int, LocalView], nodes: Mapping[str, Snapshot]) -> Sur
         nodes: snapshots by node_id, of the daemons that are known.
     """
     hosts = find_hosts(views, nodes)
-    if hosts.count == 1:
+    if hosts.count == len(hosts.places) == 1:
         return Survey(hosts=hosts, candidates=Candidates(networks=(), rejected=()), pairs=(), unmeasured={})
     candidates = find_candidates(hosts, views)
     pairs: dict[tuple[str, str], Pair] = {}
@@ -140,34 +142,40 @@ def plan_group(
         raise InputError(f"no engine called {engine[:40]!r}", hint=f"one of {', '.join(ENGINES)}")
     known = survey(views, nodes)
     hosts = known.hosts
-    if hosts.count == 1:
+    if engine == "gloo" and len(hosts.places) == 1:
+        return _on_loopback(engine, hosts)
+    if engine == "mpi" and hosts.count == 1:
         because = f"{_ranks(len(views))} on {hosts.places[0].name} share memory, so no network is used"
-        shared = (_setting("UCX_TLS", "self,sm", "all ranks share memory"),)
+        shared = (Setting(name="UCX_TLS", value="self,sm", because="all ranks share memory"),)
         return _plan(engine, hosts, dict.fromkeys(views, shared), {}, (), (because,))
     told = {**known.unmeasured, **(unmeasured or {})}
     measured = list(measurements)
-    rated = sorted((rate(one, hosts, measured, told) for one in known.candidates.networks), key=rated_key)
+    candidates = by_gloo(known.candidates, hosts) if engine == "gloo" else known.candidates
+    rated = sorted((rate(one, hosts, measured, told) for one in candidates.networks), key=rated_key)
     rejected = tuple(
-        NetworkChoice(network=one.name, transport=Transport.UNKNOWN, reason=one.reason)
-        for one in known.candidates.rejected
+        NetworkChoice(network=one.name, transport=Transport.UNKNOWN, reason=one.reason) for one in candidates.rejected
     )
     networks = choices(rated, rejected)
     best = next((one for one in rated if not one.unreachable), None)
     if best is None:
         raise _no_network(hosts, networks)
     ports = {rank: ports_of(rank, best.candidate, hosts, views) for rank in views}
-    settings = {rank: network_settings(best.candidate, own, hosts) for rank, own in ports.items()}
-    devices = {rank: tuple(port.interface for port in own) for rank, own in ports.items()}
+    settings = {
+        rank: gloo_settings(best.candidate, own[0])
+        if engine == "gloo"
+        else network_settings(best.candidate, own, hosts)
+        for rank, own in ports.items()
+    }
     islands = () if best.candidate.rdma else islands_of(hosts)
     told_why = (*_because(hosts, best), *_about_islands(islands, best))
-    return replace(_plan(engine, hosts, settings, devices, networks, told_why), islands=islands)
+    return replace(_plan(engine, hosts, settings, ports, networks, told_why), islands=islands)
 
 
 def _plan(
     engine: str,
     hosts: Hosts,
     settings: Mapping[int, tuple[Setting, ...]],
-    devices: Mapping[int, tuple[str, ...]],
+    ports: Mapping[int, tuple[NetworkPort, ...]],
     networks: tuple[NetworkChoice, ...],
     because: tuple[str, ...],
 ) -> GroupPlan:
@@ -181,7 +189,8 @@ def _plan(
             rank=rank,
             node=hosts.places[hosts.place_of[rank]].name,
             host_index=hosts.host_of[rank],
-            devices=devices.get(rank, ()),
+            devices=tuple(port.interface for port in ports.get(rank, ())),
+            address=next((port.address for port in ports.get(rank, ())), ""),
             settings=settings[rank],
         )
         for rank in sorted(settings)
@@ -196,8 +205,12 @@ def _plan(
     )
 
 
-def _setting(name: str, value: str, because: str) -> Setting:
-    return Setting(name=name, value=value, because=because)
+def _on_loopback(engine: str, hosts: Hosts) -> GroupPlan:
+    port = loopback_of(hosts)
+    ranks = range(len(hosts.host_of))
+    because = f"{_ranks(len(ranks))} on {hosts.places[0].name} are in one network namespace, so no network is used"
+    ports = dict.fromkeys(ranks, (port,)) if port else {}
+    return _plan(engine, hosts, dict.fromkeys(ranks, loopback_settings(port)), ports, (), (because,))
 
 
 def _because(hosts: Hosts, best: Rated) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def find_candidates(hosts: Hosts, views: Mapping[int, LocalView]) -> Candidates:
         else:
             rejected.append(Rejected(name=network.name, reason=candidate))
     if not networks:
-        networks += _routed(places)
+        networks += routed(places)
     return Candidates(networks=tuple(networks), rejected=tuple(rejected))
 
 
@@ -162,7 +162,7 @@ def first_address(interface: NetInterface, family: int) -> str:
     return next((one.address for one in interface.addresses if one.family == family), "")
 
 
-def _routed(places: Sequence[Place]) -> list[Candidate]:
+def routed(places: Sequence[Place]) -> list[Candidate]:
     """Return choices of one interface at each place such that the routes lead from each to each other.
 
     Fabrics are built so whose hosts have a network of their own each, up to the first switch.

@@ -1,0 +1,65 @@
+"""What Gloo, the engine of PyTorch and JAX for memory of hosts, can use: IP addresses and nothing else.
+
+Source: Gloo, transport/tcp/device.cc: of an interface it takes the first address that the kernel lists, and those of
+IPv4 come first; between ranks of one host, too, it talks by TCP.
+"""
+
+from dataclasses import replace
+
+from fabricd.model.device import InterfaceKind
+from fabricd.model.network import NetworkPort
+from fabricd.model.path import Rejected
+from fabricd.model.plan import Setting
+from fabricd.plan.group_hosts import Hosts
+from fabricd.plan.group_networks import Candidate, Candidates, first_address, routed
+
+_IFNAME = "GLOO_SOCKET_IFNAME"
+
+
+def by_gloo(candidates: Candidates, hosts: Hosts) -> Candidates:
+    """Return those of the candidates that Gloo could use; where there is none, what routes join."""
+    networks, rejected = [], list(candidates.rejected)
+    for candidate in candidates.networks:
+        fault = _fault(candidate, hosts)
+        if fault:
+            rejected.append(Rejected(name=candidate.name, reason=fault))
+        else:
+            networks.append(candidate)
+    networks = networks or routed(hosts.places)
+    return replace(candidates, networks=tuple(networks), rejected=tuple(rejected))
+
+
+def _fault(candidate: Candidate, hosts: Hosts) -> str:
+    if candidate.rdma:
+        return "Gloo talks by TCP alone"
+    if candidate.ipv6:
+        for place, ports in zip(hosts.places, candidate.ports, strict=True):
+            own = next(one for one in place.facts.interfaces if one.name == ports[0].interface)
+            if other := first_address(own, 4):
+                return f"at {place.name}, Gloo would use its IPv4 address, {other}"
+    return ""
+
+
+def gloo_settings(candidate: Candidate, port: NetworkPort) -> tuple[Setting, ...]:
+    """Return what Gloo is told of a rank's port."""
+    because = (
+        f"{port.interface} of {port.node} is on {candidate.name} as {port.address}; "
+        "Gloo would take the interface of the host's own name"
+    )
+    return (Setting(name=_IFNAME, value=port.interface, scope="rank", because=because),)
+
+
+def loopback_of(hosts: Hosts) -> NetworkPort | None:
+    """Return the loopback of the only network namespace that all ranks are in; None where it cannot be used."""
+    place = hosts.places[0]
+    for one in place.facts.interfaces:
+        address = first_address(one, 4)
+        if one.kind is InterfaceKind.LOOPBACK and one.admin_up and address:
+            return NetworkPort(node=place.name, interface=one.name, address=address)
+    return None
+
+
+def loopback_settings(port: NetworkPort | None) -> tuple[Setting, ...]:
+    """Return what Gloo is told where all ranks are in one network namespace."""
+    because = "all ranks are in one network namespace, whose loopback no cable and no name service can take away"
+    return (Setting(name=_IFNAME, value=port.interface, because=because),) if port else ()
