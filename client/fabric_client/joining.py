@@ -72,7 +72,7 @@ def join_group(
     member = Member(identity.group, identity.rank, identity.size, identity.incarnation, new_claim())
     connection = Connection(address, token=find_token(environ), headers=member.headers(secret))
     rendezvous = Rendezvous(connection, member)
-    view = _local_view(environ)
+    view = local_view(environ)
     try:
         answer = rendezvous.join(view, timeout=timeout, engine=engine)
     except BaseException:
@@ -85,7 +85,7 @@ def join_group(
     return Joined(identity=identity, view=view, answer=answer, rendezvous=rendezvous, membership=membership)
 
 
-def _local_view(environ: Mapping[str, str]) -> LocalView:
+def local_view(environ: Mapping[str, str]) -> LocalView:
     """Return what this process sees, with the name that this host's own daemon has on the map."""
     view = collect()
     path = find_socket(environ)

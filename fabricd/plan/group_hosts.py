@@ -100,7 +100,7 @@ def process_mapping(host_of: Sequence[int]) -> str:
 
 
 def _place(ranks: tuple[int, ...], view: LocalView, nodes: Mapping[str, Snapshot], taken: set[str]) -> Place:
-    node_id = _node_of(view, nodes)
+    node_id = node_of(view, nodes)
     known = nodes.get(node_id)
     base = known.node.name if known else view.hostname or f"rank {ranks[0]}"
     name = next(text for text in (base, f"{base} (rank {ranks[0]})") if text not in taken)
@@ -108,8 +108,16 @@ def _place(ranks: tuple[int, ...], view: LocalView, nodes: Mapping[str, Snapshot
     return Place(name=name, ranks=ranks, view=view, node_id=node_id, facts=facts)
 
 
-def _node_of(view: LocalView, nodes: Mapping[str, Snapshot]) -> str:
-    """Return the node that a rank is on: as its host's daemon told it, else the one that has its MACs and addresses."""
+def node_of(view: LocalView, nodes: Mapping[str, Snapshot]) -> str:
+    """Return the node that a rank is on: as its host's daemon told it, else the one that has its MACs and addresses.
+
+    Args:
+        view: what the rank sees.
+        nodes: by node_id.
+
+    Returns:
+        Its node_id, ``""`` for a node that is none of these.
+    """
     if view.node_id in nodes:
         return view.node_id
     mine = {(one.mac, address) for one in view.interfaces for address in one.addresses if not one.loopback and one.mac}

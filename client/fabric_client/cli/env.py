@@ -1,5 +1,6 @@
 """``fabricctl env``: what the ranks of a job should have in their environment, and why."""
 
+import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -9,11 +10,12 @@ import typer
 from fabric_client.cli.env_format import nccl_conf_text, shell_text
 from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
 from fabric_client.cli.show import clean, print_json
-from fabric_client.cli.source import FromOption, Source, load
+from fabric_client.cli.source import FromOption, load
 from fabric_client.cli.topology_option import TopologyOption, with_topology
+from fabric_client.joining import local_view
 from fabricd.errors import InputError, UnknownNameError
-from fabricd.localview import collect
 from fabricd.model.snapshot import Snapshot
+from fabricd.plan.group_hosts import node_of
 from fabricd.plan.settings import ENGINES, SiteChoices, as_seen, of_node, settings_for
 
 
@@ -71,7 +73,12 @@ def env(
     if source.topology is not None:
         raise InputError("a topology file tells of no networks", hint="--from takes a daemon, a snapshot or a cluster")
     job = job_nodes(source, nodes)
-    own = _whose(job, node, rank)
+    here = _seen_from_here(job) if source.connection is not None else next(iter(job), "")
+    own = node or (here if rank is None else _node_of_rank(job, rank))
+    if own not in job:
+        if node:
+            raise UnknownNameError("node of this job", node, list(job))
+        raise InputError("this host is none of the job's nodes", hint="--node NAME or --rank R says whom it is for")
     site = SiteChoices(
         traffic_class=traffic_class,
         service_level=service_level,
@@ -79,7 +86,7 @@ def env(
         graph_file=graph_file,
         topo_files=dict.fromkeys(job, topo_file) if topo_file else None,
     )
-    found = settings_for(_as_seen(source, job), engines=[name for name in engine.split(",") if name], site=site)
+    found = settings_for(job, engines=[name for name in engine.split(",") if name], site=site)
     chosen = of_node(found, own, rank=rank)
     if output is EnvFormat.JSON:
         print_json({"nodes": list(job), "node": own, "rank": rank, "settings": chosen})
@@ -89,30 +96,26 @@ def env(
         typer.echo(_heading(job, own) + shell_text(chosen), nl=False)
 
 
-def _whose(job: Mapping[str, Snapshot], node: str, rank: int | None) -> str:
-    """Return the node that the settings are for: as named, or that of a rank, or the first, which is this host."""
-    if node:
-        if node not in job:
-            raise UnknownNameError("node of this job", node, list(job))
-        return node
-    if rank is None:
-        local = next((name for name, snapshot in job.items() if snapshot.this_host), None)
-        return local or next(iter(job), "")
+def _seen_from_here(job: dict[str, Snapshot]) -> str:
+    """Return which of the nodes this host is, "" for none; in ``job`` it is then as this process sees it.
+
+    A container may have other names, and fewer devices.
+    """
+    view = local_view(os.environ)
+    names = {snapshot.node.node_id: name for name, snapshot in job.items()}
+    here = names.get(node_of(view, {snapshot.node.node_id: snapshot for snapshot in job.values()}), "")
+    if here:
+        job[here] = as_seen(job[here], view)
+    return here
+
+
+def _node_of_rank(job: Mapping[str, Snapshot], rank: int) -> str:
     first = 0
     for name, snapshot in job.items():
         first += len(snapshot.gpus) or 1
         if rank < first:
             return name
     raise InputError(f"no rank {rank}: the job has {first}", hint="ranks are counted over the GPUs of its nodes")
-
-
-def _as_seen(source: Source, job: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
-    """Return the nodes; this host as this process sees it, for a container may have other names and fewer devices."""
-    if source.connection is None:
-        return dict(job)
-    own = next(iter(source.names()), "")
-    view = collect()
-    return {name: as_seen(one, view) if one.node.node_id == own else one for name, one in job.items()}
 
 
 def _heading(job: Sequence[str] | Mapping[str, Snapshot], own: str) -> str:

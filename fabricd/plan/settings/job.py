@@ -195,12 +195,10 @@ def _all_usable(network: Network, nodes: Mapping[str, Snapshot]) -> bool:
 
 
 def as_seen(snapshot: Snapshot, view: LocalView) -> Snapshot:
-    """Return a node as one of its processes sees it: in a container names differ, and devices are missing."""
+    """Return a node as one of its own processes sees it: in a container names differ, and devices are missing."""
     node_id = snapshot.node.node_id
-    place = find_hosts({0: view}, {node_id: snapshot}).places[0]
-    if place.node_id != node_id:
-        return snapshot  # nothing shows that the process is on this node
-    return replace(snapshot, interfaces=place.facts.interfaces, routes=place.facts.routes, hcas=place.facts.hcas)
+    facts = find_hosts({0: replace(view, node_id=node_id)}, {node_id: snapshot}).places[0].facts
+    return replace(snapshot, interfaces=facts.interfaces, routes=facts.routes, hcas=facts.hcas)
 
 
 def interface_named(snapshot: Snapshot, name: str) -> NetInterface | None:
