@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from fabricd.model.path import Policy
 
-#: Beyond that, ask for a plan of equal machines: `fabricctl plan --nodes`.
+#: What a daemon plans for; for more, `fabricctl plan --from FILE` runs the same code.
+MAX_NODES = 256
 MAX_RANKS = 16_384
 MAX_NAMES = 2 * MAX_RANKS
 MAX_NAME_CHARACTERS = 300

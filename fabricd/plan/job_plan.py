@@ -7,7 +7,7 @@ from fabricd.errors import FabricError, InputError, UnknownNameError
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.model.collective import CollectivePlan
 from fabricd.model.path import Policy
-from fabricd.model.plan_request import MAX_RANKS, PlanRequest
+from fabricd.model.plan_request import MAX_NODES, MAX_RANKS, PlanRequest
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.settings import settings_for
 from fabricd.plan.what_if import WhatIf, changed, parse_link
@@ -37,6 +37,8 @@ def nodes_of(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> dict[str, S
         if len(known) > 1:
             ids = ", ".join(snapshot.node.node_id for snapshot in known)
             raise InputError(f"{len(known)} nodes are called {name!r}", hint=f"name one by its node_id: {ids}")
+        if len(found) >= MAX_NODES:
+            raise InputError(f"more than {MAX_NODES} nodes", hint="plan offline: fabricctl plan --from FILE")
         found.setdefault(known[0].node.name if len(by_name[known[0].node.name]) == 1 else str(name), known[0])
     return found
 

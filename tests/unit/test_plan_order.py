@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,23 @@ def test_fixed_ranks_keep_their_number_whatever_else_moves(nodes, data):
     found = rank_order(on_nodes(nodes, per_node), fixed=fixed)
     assert sorted(found.order) == list(range(len(nodes) * per_node))
     assert all(found.order[rank] == rank for rank in fixed)
+
+
+@given(st.lists(st.integers(1, 3), min_size=2, max_size=7), st.data())
+@settings(max_examples=40, deadline=None)
+def test_nodes_of_different_sizes_keep_fixed_ranks_in_place(sizes, data):
+    places = [
+        RankPlace(rank=0, node=f"n{node}", leaf=data.draw(st.sampled_from("ab")))
+        for node, size in enumerate(sizes)
+        for _ in range(size)
+    ]
+    leaf_of = {place.node: place.leaf for place in places}
+    places = [replace(place, rank=rank, leaf=leaf_of[place.node]) for rank, place in enumerate(places)]
+    fixed = data.draw(st.sets(st.integers(0, len(places) - 1), min_size=1, max_size=3))
+    found = rank_order(places, fixed=fixed)
+    assert sorted(found.order) == list(range(len(places)))
+    assert all(found.order[rank] == rank for rank in fixed)
+    assert all(one.after <= one.before for one in found.crossings)
 
 
 def test_the_answer_does_not_depend_on_the_order_of_the_question():

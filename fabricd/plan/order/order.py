@@ -96,11 +96,13 @@ def _search(
     if bandwidth is None and all(one.after == one.least for one in crossing_report(sites, start, start)):
         return start, "grouped"
     if count <= MAX_SITES:
+        first = min(slots.pinned, default=0)  # one place to begin at: a ring has no other beginning
         allowed = slots.allowed(sites)
+        turned = allowed[first:] + allowed[:first]
 
         def exact(tour: list[int]) -> list[int]:
-            ring = cheapest_ring(count, cost.edge, allowed)
-            return tour if ring is None else ring[1]
+            ring = cheapest_ring(count, cost.edge, turned)
+            return tour if ring is None else ring[1][count - first :] + ring[1][: count - first]
 
         return _with_threshold(sites, cost, bandwidth, start, exact), "exact"
     steps = min(max(_STEPS_PER_NODE * count, _MIN_STEPS), _MAX_STEPS)
