@@ -16,7 +16,7 @@ from fabricd.model.topology_file import TopologyFile
 from fabricd.plan.settings import SiteChoices, as_seen, of_node, settings_for
 from fabricd.plan.settings.gid import Scan, nccl_index, ucx_index
 from fabricd.plan.settings.sockets import default_interfaces
-from tests.support.nodes import BRIDGE, GEN4, hca, hgx, ib_port, nic, node, pci
+from tests.support.nodes import BRIDGE, GEN4, hca, hgx, ib_port, nic, node, nvlinks, pci
 
 
 def told(*snapshots, **options):
@@ -286,6 +286,8 @@ def test_bridges_that_redirect_take_gpus_off_pcie():
     assert [(one.name, one.value) for one in found] == [("NCCL_P2P_LEVEL", "NVL")]
     assert "0000:02:00.0 redirects" in found[0].because
     assert nccl(below_a_switch(False)) == {}
+    linked = below_a_switch(True)
+    assert nccl(replace(linked, gpus=tuple(replace(gpu, links=nvlinks(4)) for gpu in linked.gpus))) == {}, "by NVLink"
     guest = below_a_switch(True)
     assert nccl(replace(guest, node=replace(guest.node, virtualization="kvm"))) == {}, "a hypervisor needs it"
 

@@ -5,11 +5,12 @@ Source: NCCL 2.30, transport/net_ib.cc, graph/paths.cc, and its manual's page on
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 
 from fabricd.errors import FabricError
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.template import placement
-from fabricd.model.device import Hca, HcaPort
+from fabricd.model.device import Gpu, Hca, HcaPort, PciDevice
 from fabricd.model.path import Transport
 from fabricd.model.plan import Setting
 from fabricd.model.snapshot import Snapshot
@@ -203,20 +204,33 @@ def _p2p_level(job: Job) -> Iterator[Setting]:
 
 
 def _redirecting_bridge(snapshot: Snapshot) -> str:
-    """Return a bridge above a GPU that redirects, of those that another GPU is below too."""
+    """Return a port that redirects between two GPUs below one switch that have no NVLink; "" for none."""
     devices = {device.address: device for device in snapshot.pci}
-    above: dict[str, int] = {}
-    redirects: dict[str, str] = {}
-    for gpu in snapshot.gpus:
-        address, seen, last = devices[gpu.pci_address].parent if gpu.pci_address in devices else "", set(), ""
-        while address in devices and address not in seen:
-            seen.add(address)
-            last = address if devices[address].acs_redirects else last
-            above[address] = above.get(address, 0) + 1
-            if last:
-                redirects.setdefault(address, last)
-            address = devices[address].parent
-    return next((redirects[switch] for switch, count in above.items() if count > 1 and switch in redirects), "")
+    above = {gpu.index: _bridges(devices, gpu.pci_address) for gpu in snapshot.gpus}
+    for a, b in permutations(snapshot.gpus, 2):
+        common = next((bridge for bridge in above[a.index] if bridge in above[b.index]), None)
+        if common is None or _have_nvlink(a, b):
+            continue
+        for bridge in above[a.index][: above[a.index].index(common)]:
+            if devices[bridge].acs_redirects:
+                return bridge
+    return ""
+
+
+def _bridges(devices: Mapping[str, PciDevice], address: str) -> list[str]:
+    """Return the bridges above a device, nearest first."""
+    found: list[str] = []
+    address = devices[address].parent if address in devices else ""
+    while address in devices and address not in found:
+        found.append(address)
+        address = devices[address].parent
+    return found
+
+
+def _have_nvlink(a: Gpu, b: Gpu) -> bool:
+    used = [link for link in a.links if link.active]
+    switched = all(any(link.active and link.remote_type == "switch" for link in gpu.links) for gpu in (a, b))
+    return switched or any(link.remote_pci_address == b.pci_address for link in used)
 
 
 def _topo_file(job: Job, site: SiteChoices) -> Iterator[Setting]:
