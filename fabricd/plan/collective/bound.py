@@ -87,6 +87,19 @@ def reducing_bound(kinds: Sequence[Kind]) -> Bound:
     return min(found, key=lambda one: one.busbw)
 
 
+def ring_bound(kind: Kind, *, alone: bool) -> float:
+    """Return what rings cannot exceed on a machine, GB/s: each leaves and enters every set of ranks."""
+    found = []
+    for turned in (False, True):
+        cuts = Cuts(kind.fabric, reverse=turned)
+        first, *others = cuts.ranks.tolist()
+        ends = (
+            [([first], [other]) for other in others] if alone else [([rank], [cuts.rest]) for rank in (first, *others)]
+        )
+        found += [cuts.leaving(cuts.smallest(*pair)) for pair in ends]
+    return min(found, default=np.inf)
+
+
 def _ranks(kinds: Sequence[Kind]) -> int:
     return sum(kind.fabric.ranks * kind.count for kind in kinds)
 

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
-from fabricd.plan.collective.bound import Kind
+from fabricd.plan.collective.bound import Kind, ring_bound
 from fabricd.plan.collective.columns import Column, Segment, make_column
 from fabricd.plan.collective.equal import GOOD, MAX_CHANNELS, Channels, at_one_speed
 from fabricd.plan.collective.fabric import EngineRoutes, Fabric, FreeRoutes, Routes
 from fabricd.plan.collective.lanes import Lane, cut_to, lanes_of, overlaid, rail_of
+from fabricd.plan.collective.orders import EXACT_CYCLE, TABLE_PATH
 from fabricd.plan.collective.rings import Packing, pack
 from fabricd.plan.nccl.emulate import NcclPlan
 from fabricd.plan.nccl.graphs import SearchGraph
@@ -78,7 +79,10 @@ def packed_parts(nccl: NcclPlan, routes: str) -> list[Part]:
         ways: Routes = engine if routes == ENGINE else FreeRoutes(fabric)
         count = sum(member.part == number for member in nccl.members)
         speed = found.ring.bandwidth_inter if several else found.ring.bandwidth_intra
-        packing = pack(ways, known)
+        limit = inf
+        if fabric.ranks > (TABLE_PATH if several else EXACT_CYCLE):  # rings are then found without proof
+            limit = ring_bound(Kind(fabric, count), alone=not several)
+        packing = pack(ways, known, limit=limit)
         parts.append(Part(fabric, ways, tuple(known), speed * len(found.ring.channels), count, packing))
     return parts
 

@@ -1,20 +1,20 @@
 """Rings on one machine as columns of a linear program, and the search for the cheapest at given link lengths."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fabricd.plan.collective.fabric import Floats, Routes, Step
-from fabricd.plan.collective.heuristic import cheap_cycle
+from fabricd.plan.collective.heuristic import cheap_cycle, least_cycle
 from fabricd.plan.collective.orders import EXACT_CYCLE, TABLE_PATH, cheapest_cycles, cheapest_paths
 
 #: Columns added a round: several halve the number of rounds.
 PER_ROUND = 6
 #: So much is given for a ring that leaves by the port it came in by: that is on one rail everywhere.
 STRAIGHT = 1e-4
-#: Ports tried as both ends of a segment where orders are searched for by heuristic.
-_HEURISTIC_PORTS = 8
+#: Where orders are searched for by heuristic, once as it is and so often with slightly changed prices.
+_JITTERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +96,15 @@ def _closed(routes: Routes, inner: Floats) -> Priced:
         found = cheapest_cycles(inner, PER_ROUND)
         columns = [make_column(routes, [Segment(order)]) for _, order in found]
         return Priced(columns, found[0][0] if found else np.inf)
-    columns = []
-    lowest = 0.0
-    for jitter in _jitters(len(inner), 3):
-        cost, order, bound = cheap_cycle(inner * jitter)
-        if np.isfinite(cost):
-            columns.append(make_column(routes, [Segment(order)]))
-        if jitter is None or np.all(jitter == 1.0):
-            lowest = bound
-    return Priced(columns, lowest)
+    found = [cheap_cycle(inner * jitter) for jitter in _jitters(len(inner))]
+    columns = [make_column(routes, [Segment(order)]) for cost, order in found if np.isfinite(cost)]
+    return Priced(columns, least_cycle(inner))
 
 
-def _jitters(size: int, count: int) -> list[Floats]:
+def _jitters(size: int) -> list[Floats]:
     """Return factors of 1, then of up to a thousandth more: they part equal costs. Always the same."""
     random = np.random.default_rng(size)
-    return [np.ones((size, size)), *(1 + random.random((size, size)) / 1000 for _ in range(count - 1))]
+    return [np.ones((size, size)), *(1 + random.random((size, size)) / 1000 for _ in range(_JITTERS))]
 
 
 def _crossing(routes: Routes, inner: Floats, entries: Floats, leaves: Floats, *, straight: bool) -> Priced:
@@ -121,49 +115,70 @@ def _crossing(routes: Routes, inner: Floats, entries: Floats, leaves: Floats, *,
     reached = np.min(into, axis=1)
     through = reached[:, :, None] + leaves[None, :, :]  # [entry, last, leave]
     lasts = np.argmin(through, axis=1)
-    single = np.min(through, axis=1)
-    both = (single + single.T) / 2
-    if straight:
-        both = np.where(np.eye(len(both), dtype=bool), both, np.inf)
-    columns = []
-    for entry, leave in _cheapest_pairs(both):
-        segments = []
-        for a, b in ((entry, leave), (leave, entry))[: 1 + (entry != leave)]:
-            last = int(lasts[a, b])
-            segments.append(Segment(orders[int(firsts[a, last]), last], a, b))
-        columns.append(make_column(routes, segments))
-    return Priced(columns, float(both.min()))
 
+    def segment(entry: int, leave: int) -> Segment:
+        last = int(lasts[entry, leave])
+        return Segment(orders[int(firsts[entry, last]), last], entry, leave)
 
-def _cheapest_pairs(costs: Floats) -> list[tuple[int, int]]:
-    """Return the cheapest unordered pairs of ports, cheapest first."""
-    rows, columns = np.triu_indices(len(costs))
-    values = costs[rows, columns]
-    order = np.argsort(values, kind="stable")[:PER_ROUND]
-    return [(int(rows[at]), int(columns[at])) for at in order if np.isfinite(values[at])]
+    both = _both_ways(np.min(through, axis=1), straight=straight)
+    return Priced(_columns(routes, both, segment, PER_ROUND), float(both.min()))
 
 
 def _crossing_many(routes: Routes, inner: Floats, entries: Floats, leaves: Floats, *, straight: bool) -> Priced:
-    """As ``_crossing``, for more ranks than all orders can be tried of.
+    """As ``_crossing``, for more ranks than all orders can be tried of: a few cycles, opened where it is cheapest.
 
-    The ports are chosen as if any port led to any other, which no ring can be cheaper than; then the mirror image is
-    sought, and rings that come back by the port they left by.
+    The lower bound is that of rings for which any port leads to any other.
     """
-    _, order, bound = cheap_cycle(_ringed(inner, entries.min(axis=0), leaves.min(axis=1)))
-    first, last = order[1] - 1, order[-1] - 1
-    ends = [] if straight else [(int(np.argmin(entries[:, first])), int(np.argmin(leaves[last])))]
-    alone = entries.min(axis=1) + leaves.min(axis=0)
-    ends += [(int(port), int(port)) for port in np.argsort(alone, kind="stable")[:_HEURISTIC_PORTS]]
-    columns = []
-    for entry, leave in dict.fromkeys(ends):
-        segments = []
-        for a, b in ((entry, leave), (leave, entry))[: 1 + (entry != leave)]:
-            cost, order, _ = cheap_cycle(_ringed(inner, entries[a], leaves[:, b]))
-            if np.isfinite(cost):
-                segments.append(Segment(tuple(rank - 1 for rank in order[1:]), a, b))
-        if len(segments) == 1 + (entry != leave):
-            columns.append(make_column(routes, segments))
-    return Priced(columns, bound)
+    ways: list[tuple[Floats, Callable[[int, int], Segment]]] = []
+    for jitter in _jitters(len(inner)):
+        cost, order = cheap_cycle(inner * jitter)
+        if np.isfinite(cost):
+            ways.append(_opened(inner, entries, leaves, order))
+    cost, order = cheap_cycle(_ringed(inner, entries.min(axis=0), leaves.min(axis=1)))
+    if np.isfinite(cost):
+        ways.append(_opened(inner, entries, leaves, tuple(rank - 1 for rank in order[1:])))
+    columns: list[Column] = []
+    for through, segment in ways:
+        both = _both_ways(through, straight=straight)
+        columns += _columns(routes, both, segment, max(PER_ROUND, len(both)))
+    return Priced(columns, least_cycle(_ringed(inner, entries.min(axis=0), leaves.min(axis=1))))
+
+
+def _opened(
+    inner: Floats, entries: Floats, leaves: Floats, order: tuple[int, ...]
+) -> tuple[Floats, Callable[[int, int], Segment]]:
+    """Return what it costs to go through a machine along a cycle that is cut open, by both ports, and the segments."""
+    firsts = np.array(order)
+    lasts = np.roll(firsts, 1)
+    steps = inner[lasts, firsts]
+    opened = steps.sum() - steps
+    ways = entries[:, firsts, None] + opened[None, :, None] + leaves[lasts, :][None, :, :]  # [entry, place, leave]
+    places = np.argmin(ways, axis=1)
+
+    def segment(entry: int, leave: int) -> Segment:
+        place = int(places[entry, leave])
+        return Segment(order[place:] + order[:place], entry, leave)
+
+    return np.min(ways, axis=1), segment
+
+
+def _both_ways(through: Floats, *, straight: bool) -> Floats:
+    """Return the cost of each pair of ports as mean of both directions; of one port alone if ``straight``."""
+    both: Floats = (through + through.T) / 2
+    return np.where(np.eye(len(both), dtype=bool), both, np.inf) if straight else both
+
+
+def _columns(routes: Routes, both: Floats, segment: Callable[[int, int], Segment], count: int) -> list[Column]:
+    """Return the columns of the cheapest unordered pairs of ports, cheapest first."""
+    rows, places = np.triu_indices(len(both))
+    values = both[rows, places]
+    made = []
+    for at in np.argsort(values, kind="stable")[:count]:
+        if np.isfinite(values[at]):
+            entry, leave = int(rows[at]), int(places[at])
+            ends = [(entry, leave)] if entry == leave else [(entry, leave), (leave, entry)]
+            made.append(make_column(routes, [segment(*pair) for pair in ends]))
+    return made
 
 
 def _ringed(inner: Floats, entry: Floats, leave: Floats) -> Floats:

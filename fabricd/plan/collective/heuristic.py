@@ -1,4 +1,4 @@
-"""A cheap order to visit many ranks in, and what none can be cheaper than.
+"""A cheap order to visit many ranks in, and what no order can be cheaper than.
 
 Assignment with its subtours patched together, and two tours that go on to the nearest, each improved by moving short
 pieces elsewhere. Deterministic: the same matrix gives the same order.
@@ -7,31 +7,50 @@ pieces elsewhere. Deterministic: the same matrix gives the same order.
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from fabricd.plan.collective.arborescence import cheapest_tree
 from fabricd.plan.collective.fabric import Floats
 
 _LONGEST_PIECE = 4
 _MAX_MOVES = 2000
 
 
-def cheap_cycle(matrix: Floats) -> tuple[float, tuple[int, ...], float]:
-    """Return the cost of a cheap cycle over all elements, its order from element 0 on, and a lower bound.
+def cheap_cycle(matrix: Floats) -> tuple[float, tuple[int, ...]]:
+    """Return the cost of a cheap cycle over all elements, infinite if none was found, and its order from element 0 on.
 
     Args:
-        matrix: cost of each step, shape [n, n] with n >= 3; infinite where there is none. The cost returned is
-            infinite if no cycle was found.
+        matrix: cost of each step, shape [n, n] with n >= 3; infinite where there is none.
     """
-    size = len(matrix)
-    barred = 1.0 + 2 * size * float(np.max(matrix, where=np.isfinite(matrix), initial=0.0))
-    costs = np.where(np.isfinite(matrix), matrix, barred)
-    np.fill_diagonal(costs, barred)
-    rows, columns = linear_sum_assignment(costs)
-    bound = float(costs[rows, columns].sum())
+    costs, barred = _barred(matrix)
+    size = len(costs)
+    _, columns = linear_sum_assignment(costs)
     tours = [_patched(costs, columns.tolist()), _nearest(costs, 0), _nearest(costs, size // 2)]
     improved = [_improved(costs, tour) for tour in tours]
     best = min(improved, key=lambda tour: (_cost(costs, tour), tour))
     cost = _cost(costs, best)
     at = best.index(0)
-    return cost if cost < barred else np.inf, tuple(best[at:] + best[:at]), bound if bound < barred else np.inf
+    return cost if cost < barred else np.inf, tuple(best[at:] + best[:at])
+
+
+def least_cycle(matrix: Floats) -> float:
+    """Return what no cycle over all elements can cost less than; infinite where that proves that there is none.
+
+    The cheapest assignment, and the cheapest tree from element 0 with the cheapest way back to it.
+    """
+    costs, barred = _barred(matrix)
+    rows, columns = linear_sum_assignment(costs)
+    bound = float(costs[rows, columns].sum())
+    parents = cheapest_tree(costs, 0)
+    if parents is not None:
+        bound = max(bound, float(costs[parents[1:], np.arange(1, len(costs))].sum() + costs[1:, 0].min()))
+    return bound if bound < barred else np.inf
+
+
+def _barred(matrix: Floats) -> tuple[Floats, float]:
+    """Return costs with a figure above any cycle's where there is no step, and that figure."""
+    barred = 1.0 + 2 * len(matrix) * float(np.max(matrix, where=np.isfinite(matrix), initial=0.0))
+    costs = np.where(np.isfinite(matrix), matrix, barred)
+    np.fill_diagonal(costs, barred)
+    return costs, barred
 
 
 def _cost(costs: Floats, tour: list[int]) -> float:

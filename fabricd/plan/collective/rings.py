@@ -20,6 +20,8 @@ _MAX_ROUNDS = 150
 CLOSE = 1.0005
 #: Nearer with straight rings, lest what is left be made up for by rings that cross.
 _CLOSER = 1 + STRAIGHT / 2
+#: A ring that costs no less than this much below its worth would not help.
+_LEAST_GAIN = 1e-7
 #: Every link costs a little, so that ways do not wander over idle ones.
 _LEAST_PRICE = 1e-5
 
@@ -43,7 +45,7 @@ class Packing:
     prices: Floats
 
 
-def pack(routes: Routes, known: Sequence[Column] = ()) -> Packing:
+def pack(routes: Routes, known: Sequence[Column] = (), *, limit: float = np.inf) -> Packing:
     """Return the rings that carry most together; without columns if no ring exists.
 
     Rings that change from port to port are used only if they carry more than those that do not.
@@ -51,8 +53,9 @@ def pack(routes: Routes, known: Sequence[Column] = ()) -> Packing:
     Args:
         routes: the ways between ranks and ports.
         known: rings to choose from, too.
+        limit: what rings cannot exceed anyway, GB/s.
     """
-    master = _Master(routes)
+    master = _Master(routes, limit)
     if routes.fabric.nets:
         master.generate(straight=True)
     master.add(known)
@@ -71,8 +74,9 @@ def pack(routes: Routes, known: Sequence[Column] = ()) -> Packing:
 class _Master:
     """The rings known so far, and the best packing of them."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Routes, limit: float) -> None:
         self.routes = routes
+        self.limit = limit
         self.capacity = routes.fabric.capacity
         self.columns: list[Column] = []
         self.weights = np.zeros(0)
@@ -99,15 +103,23 @@ class _Master:
         """Pack anew."""
         self.weights, self.prices = _solve(self.columns, self.capacity)
 
+    def _useful(self, columns: Sequence[Column], lengths: Floats) -> list[Column]:
+        """Return those that would carry more than they displace; before the first solution all."""
+        if not self.total:
+            return list(columns)
+        return [column for column in columns if float(column.usage @ lengths) < column.value * (1 - _LEAST_GAIN)]
+
     def generate(self, *, straight: bool = False) -> float:
         """Add rings until none would help; return what none can exceed."""
-        limit = np.inf
+        limit = self.limit
         for _ in range(_MAX_ROUNDS):
             lengths = lengths_at(self.prices, self.capacity)
             priced = cheapest_columns(self.routes, lengths, straight=straight)
             if priced.least > 0:
                 limit = min(limit, float(lengths @ self.capacity) / priced.least)
-            if limit <= (_CLOSER if straight else CLOSE) * self.total or not self.add(priced.columns):
+            if limit <= (_CLOSER if straight else CLOSE) * self.total or not self.add(
+                self._useful(priced.columns, lengths)
+            ):
                 break
             self.solve()
         return limit
