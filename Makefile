@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .PHONY: help setup setup-tests demo test test-etcd rdma check bench clean
 
 ARGS ?=
+# Tests at once: they wait as often as they compute.
+JOBS ?= 3
 BENCH ?= $(patsubst bench/%.py,%,$(sort $(wildcard bench/*.py)))
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 
@@ -21,7 +23,7 @@ demo: setup ## this machine's map, its paths, a communicator; as root also two h
 	@python -m demo $(ARGS)
 
 test: setup-tests ## all tests
-	@python -m pytest $(ARGS)
+	@python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
 
 test-etcd: setup-tests ## etcd and daemons killed in turn, for a minute
 	@FABRICD_KILL_SECONDS=60 python -m pytest tests/e2e/test_etcd_daemons.py tests/e2e/test_etcd_membership.py $(ARGS)

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,22 +31,27 @@ settings.load_profile("ci" if os.environ.get("FABRICD_CI") else "here")
 
 
 class Session:
-    """One run of pytest: what it may assume, what passed, what it left."""
+    """One run of pytest: what it may assume, what passed, what it left.
 
-    def __init__(self) -> None:
+    With pytest-xdist each worker is one, and so is the process that controls them, which alone judges the end.
+    """
+
+    def __init__(self, *, works_for_another: bool) -> None:
         self.strict = bool(os.environ.get("FABRICD_CI"))
         self.corpus = os.environ.get("FABRICD_CORPUS", "")
         for name in [name for name in os.environ if name.startswith(ENVIRONMENT)]:
             del os.environ[name]
         if self.corpus:
             os.environ["FABRICD_CORPUS"] = self.corpus
+        if self.strict:
+            os.environ["FABRICD_CI"] = "1"  # workers are to know
         self.cannot = {
             "root": _why_no_hosts(), "mpi": _why_no_mpi(), "ibsim": _why_no_ibsim(), "etcd": _why_no_etcd(),
             "corpus": self._why_no_corpus(),
         }  # fmt: skip
         self.passed = 0
         self.left: list[str] = []
-        self.watch = Watch()
+        self.watch = None if works_for_another else Watch()
 
     def _why_no_corpus(self) -> str:
         if not self.corpus:
@@ -80,7 +86,8 @@ SESSION = pytest.StashKey[Session]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[SESSION] = Session()
+    config.stash[SESSION] = Session(works_for_another=hasattr(config, "workerinput"))
+    config.pluginmanager.register(_Tally(config.stash[SESSION]))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -93,17 +100,45 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
-    item.config.stash[SESSION].passed += report.when == "call" and report.passed
-    return report
+#: Run by one worker: ranks that keep a core busy and hosts that come and go, which would disturb each other, and what
+#: takes a snapshot of each machine once.
+_TOGETHER = {
+    "tests/contract/": "ranks",
+    "tests/net/": "ranks",
+    "tests/e2e/test_mpi_life": "ranks",
+    "tests/machines/": "machines",
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have each file, or folder that belongs together, run in one worker, so that its fixtures are made once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((group for start, group in _TOGETHER.items() if file.startswith(start)), file)
+
+    return ByFile(config, log)
+
+
+class _Tally:
+    """Counts what passed, here or in a worker."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._session.passed += report.when == "call" and report.passed
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Turn a session that left something, or in CI proved nothing, into a failure."""
     ours = session.config.stash[SESSION]
+    if ours.watch is None:
+        return
     ours.left = ours.watch.left_behind(whole_machine=ours.strict)
     if exitstatus != pytest.ExitCode.OK:
         return

@@ -239,12 +239,13 @@ def kept(address) -> bool:
 #: Fields with text that somebody has looked at: vocabulary, what the rules find by its form, or a rule of its own.
 JUDGED = """
   address architecture atomics block board_id bond_mode boot_id chassis_id cluster_uuid container content_hash
-  controller counters cuda_version destination driver driver_version duplex ecc_mode errors firmware gateway gid guid
-  health hostname hw_counters id_source instance instance_id interface iommu_mode kernel kind link_kind link_layer
-  local_port mac members mig_mode name node_guid node_id notes nvlink nvlink_domain nvml_version oper_state origin os
-  parent path pci_address peer physical_function physical_state port_description port_id port_name prefix product
-  profile rack rdma_device read reason region remote_pci_address remote_type role root scope source speed state status
-  subnet switches system_guid system_name text topology type uuid vendor virtualization write zone
+  controller counters cuda_version destination driver driver_version duplex ecc_mode errors fabric_address firmware
+  gateway gid guid health hostname hw_counters id_source instance instance_id interface iommu_mode kernel kind
+  link_kind link_layer local_port mac members mig_mode name node_guid node_id notes nvlink nvlink_domain nvml_version
+  oper_state origin os parent path pci_address peer physical_function physical_state port_description port_id
+  port_name prefix product profile rack rdma_device read reason region remote_pci_address remote_type role root scope
+  source speed state status subnet switches system_guid system_name text topology type uuid vendor virtualization
+  write zone
 """
 
 
