@@ -5,10 +5,12 @@ What ``fabricctl paths --explain`` prints is a golden file each, in ``composed/`
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from fabric_client.cli.paths_show import show_explained
+from fabricd.model.codec import from_json, to_json
 from fabricd.model.device import HcaPort, InterfaceKind, IpAddress
 from fabricd.model.observation import Outcome
 from fabricd.model.path import PathAnswer, Policy, Transport
@@ -252,3 +254,28 @@ def test_nothing_starts_at_a_lost_gpu_and_none_passes_on_by_it() -> None:
     assert {end.relay for path in found for end in path.ends} == {""}
     whole = replace(alone, gpus=tuple(replace(gpu, outcome=Outcome.OK) for gpu in alone.gpus))
     assert "a/gpu3" in {end.relay for path in ask((whole, b), "a/gpu0", "b/gpu0").paths for end in path.ends}
+
+
+KINDS = (
+    "hgx-h100", "gb200-nvl72-host0", "azure-nd-h100-v5", "aws-p5", "gcp-a3-ultra", "gcp-a3-mega", "perlmutter",
+    "l40s-8x", "h100-gpu-lost",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_answers_between_any_two_of_these_machines_hold_together(name: str) -> None:
+    for other in KINDS:
+        a, b = two(name, other)
+        nodes = {snapshot.node.node_id: snapshot for snapshot in (a, b)}
+        for src, dst in (("a/gpu0", "b/gpu1"), ("b/gpu0", "a"), ("a", "b")):
+            answer = find_paths(nodes, src, dst, explain=True, candidates=8)
+            assert answer.paths or answer.rejected
+            assert from_json(to_json(answer), PathAnswer) == answer
+            for path in answer.paths:
+                assert (path.hops[0].src, path.hops[-1].dst) == (path.src, path.dst)
+                assert all(before.dst == after.src for before, after in pairwise(path.hops))
+                widths = [hop.bandwidth_bytes_per_second for hop in path.hops if hop.bandwidth_bytes_per_second]
+                assert path.bandwidth_bytes_per_second in (None, min(widths))
+                assert path.because
+            strict = find_paths(nodes, src, dst, comparison=Comparison(policy=Policy.PRIORITY))
+            assert bool(strict.paths) == bool(answer.paths)
