@@ -35,6 +35,8 @@ from fabricd.errors import (
 if TYPE_CHECKING:
     from fabric_client.communicator import Communicator
     from fabric_client.create import create_communicator
+    from fabric_client.stats import OperationStats
+    from fabric_client.work import Work
 
 __all__ = [
     "AccessError",
@@ -49,15 +51,22 @@ __all__ = [
     "GroupTimeoutError",
     "InputError",
     "NoNetworkError",
+    "OperationStats",
     "OperationTimeoutError",
     "RankLostError",
     "ReduceOp",
     "UnavailableError",
     "UnreachableError",
+    "Work",
     "create_communicator",
 ]
 
-_LAZY = {"Communicator": "fabric_client.communicator", "create_communicator": "fabric_client.create"}
+_LAZY = {
+    "Communicator": "fabric_client.communicator",
+    "OperationStats": "fabric_client.stats",
+    "Work": "fabric_client.work",
+    "create_communicator": "fabric_client.create",
+}
 
 
 def __getattr__(name: str) -> Any:

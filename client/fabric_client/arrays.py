@@ -1,10 +1,16 @@
-"""Checks of arrays before anything is sent: a wrong array is an error here, not a hang or garbage at the peers."""
+"""The door for arrays in host memory: a wrong array is an error here, not a hang or garbage at the peers.
+
+As a module it is an :class:`fabric_client.engine.base.ArrayDoor`. Its buffers are NumPy arrays, which share the memory
+of what the user passed.
+"""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_client import foreign
+from fabric_client.ops import ReduceOp, check_op_for_dtype
 from fabricd.errors import InputError
 
 Array = NDArray[Any]
@@ -14,10 +20,10 @@ def as_input(array: object, what: str = "array") -> Array:
     """Return an array to read from: contiguous, in C order. A strided one is copied.
 
     Raises:
-        InputError: not a NumPy array or scalar, or one that holds Python objects.
+        InputError: no array in host memory, or one that holds Python objects.
     """
     if type(array) is not np.ndarray:
-        array = _as_array(np.asarray(array) if isinstance(array, np.generic) else array, what)
+        array = _as_array(array, what)
     if array.dtype.hasobject:
         raise InputError(f"{what} holds Python objects (dtype {array.dtype}), which only its own process can read")
     # ascontiguousarray would make a 0-d array 1-d.
@@ -28,7 +34,7 @@ def as_output(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]", what:
     """Return an array to write to, of exactly this shape and dtype.
 
     Raises:
-        InputError: another shape or dtype, not contiguous, read-only, or no NumPy array.
+        InputError: another shape or dtype, not contiguous, read-only, or no array.
     """
     array = check_writable(out, what)
     if array.shape != shape or (array.dtype is not dtype and array.dtype != dtype):
@@ -43,7 +49,7 @@ def check_writable(out: object, what: str) -> Array:
     """Return ``out`` when data can be received into it as it lies.
 
     Raises:
-        InputError: not contiguous, read-only, holds Python objects, or no NumPy array.
+        InputError: not contiguous, read-only, holds Python objects, or no array in host memory.
     """
     if type(out) is not np.ndarray:
         out = _as_array(out, what)
@@ -60,11 +66,11 @@ def check_writable(out: object, what: str) -> Array:
 
 
 def _as_array(value: object, what: str) -> Array:
-    """Return an array of a subclass as it is; refuse what is no array, and what is one only in part."""
+    """Return an array of a subclass as it is, and others' memory as an array; refuse what is one only in part."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
     if not isinstance(value, np.ndarray):
-        raise InputError(
-            f"{what} is a {type(value).__name__}, not a NumPy array", hint="convert it with numpy.asarray(...)"
-        )
+        return foreign.as_numpy(value, what)
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{what} is masked, and masks are not sent", hint="pass array.filled(...) or array.data")
     return value
@@ -79,17 +85,20 @@ def as_result(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Ar
     return np.empty(shape, dtype) if out is None else as_output(out, shape, dtype)
 
 
-def check_leading_axis(array: Array, size: int, operation: str) -> None:
-    """Refuse an array whose first axis does not count the ranks.
+def give(result: Array, like: object) -> Any:
+    """Return a new result in the kind of array that ``like``, the user's input, is."""
+    return result if isinstance(like, np.ndarray) else foreign.like(result, like)
+
+
+def check_reducible(op: ReduceOp, dtype: "np.dtype[Any]") -> None:
+    """Refuse what cannot be reduced.
 
     Raises:
-        InputError: says the shape it should have.
+        InputError: the operator has no meaning for the dtype, or it is not in this machine's byte order.
     """
-    if array.ndim == 0 or array.shape[0] != size:
-        raise InputError(
-            f"{operation} takes an array whose first axis counts the {size} ranks, not shape {array.shape}",
-            hint=f"array.reshape({size}, -1) makes one when the number of elements is a multiple of {size}",
-        )
+    check_op_for_dtype(op, dtype)
+    if not dtype.isnative:
+        raise InputError(f"cannot reduce {dtype}: not in this machine's byte order")
 
 
 def same_memory(one: Array, other: Array) -> bool:

@@ -55,12 +55,17 @@ def parse_op(op: object) -> ReduceOp:
     return found
 
 
+def is_bfloat16(dtype: "np.dtype[Any]") -> bool:
+    """Tell whether a dtype is the bfloat16 of ml_dtypes, which NumPy counts among its void types."""
+    return dtype.kind == "V" and dtype.name == "bfloat16"
+
+
 def check_op_for_dtype(op: ReduceOp, dtype: "np.dtype[Any]") -> None:
     """Refuse an operator that has no meaning for a dtype.
 
     Raises:
         InputError: says which kinds the operator takes.
     """
-    if dtype.kind not in _KINDS[op]:
+    if dtype.kind not in _KINDS[op] and not ("f" in _KINDS[op] and is_bfloat16(dtype)):
         valid = ", ".join(_KIND_NAMES[letter] for letter in _KINDS[op])
         raise InputError(f"{op} of {dtype} has no meaning", hint=f"{op} takes {valid}; convert with array.astype(...)")

@@ -1,15 +1,19 @@
-"""Runs the operations of one communicator: one after another, with deadlines, until something breaks it."""
+"""Runs the operations of one communicator, with deadlines, until something breaks it."""
 
 import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from typing import TypeVarTuple
+from contextlib import suppress
+from typing import Any, TypeVarTuple
 
-from fabric_client.engine.base import Engine, Pending
+from fabric_client.engine.base import Engine, Pending, PendingEngine
 from fabric_client.membership import Membership
 from fabric_client.progress import spins_for, wait_for
+from fabric_client.stats import Tally
+from fabric_client.work import Work
 from fabricd.errors import CommunicatorError, EngineError, FabricError, InputError, RankLostError
 
 Arguments = TypeVarTuple("Arguments")
@@ -21,9 +25,14 @@ _EXIT_SECONDS = 2.0
 #: All ranks have said farewell when the engine is ended: what is left takes milliseconds.
 _SHUTDOWN_SECONDS = 10.0
 
+_live: "weakref.WeakSet[Runner]" = weakref.WeakSet()
+
 
 class Runner:
     """What all operations share. The first failure breaks it for good, because its peers are out of step.
+
+    Communicators that were made out of one another are a family: they share a process's engine and fate. What breaks
+    one breaks all, and the first one's close ends all.
 
     Args:
         engine: moves the data.
@@ -31,6 +40,12 @@ class Runner:
         group: name, for errors.
         timeout: default seconds for an operation; None is without limit.
         ranks_on_host: how many ranks share this host's cores.
+        parent: what it was made of; None for the first.
+
+    Attributes:
+        closed: nothing can be started any more, for this communicator was ended.
+        spins: how often an operation is tested before anything else is looked at.
+        tally: counts what ended well.
     """
 
     def __init__(
@@ -41,161 +56,289 @@ class Runner:
         *,
         timeout: float | None,
         ranks_on_host: int,
+        parent: "Runner | None" = None,
     ) -> None:
         self.engine = engine
         self.membership = membership
         self.group = group
         self.timeout = timeout
+        self.ranks_on_host = ranks_on_host
         self.closed = False
-        self._spins = spins_for(ranks_on_host)
-        self._pid = os.getpid()
+        self.spins = spins_for(ranks_on_host)
+        self.tally = Tally()
+        self._parent = parent
+        self._family: list[Runner] = [] if parent is None else parent._family
+        self._family.append(self)
+        #: One look before each operation: neither closed, nor broken, nor in a forked child.
+        self._usable = True
+        self._forked = False
         self._broken: BaseException | None = None
-        #: What was pending when it broke: MPI may still write there.
+        #: Pending in the background. What was pending when it broke stays: the engine may still write there.
+        self._works: dict[int, Work] = {}
         self._orphans: list[object] = []
         self._collectives = threading.Lock()
+        _live.add(self)
 
     def collective(
-        self, what: str, timeout: float | None, start: Callable[[*Arguments], Pending], *arguments: *Arguments
+        self,
+        name: str,
+        timeout: float | None,
+        nbytes: int,
+        start: Callable[[*Arguments], Pending],
+        *arguments: *Arguments,
     ) -> None:
-        """Run a collective; those of one communicator run one at a time, also from several threads."""
+        """Run a collective; blocking ones of one communicator run one at a time, also from several threads."""
         with self._collectives:
-            self._run(what, timeout, start, arguments)
+            self.run(name, name, timeout, nbytes, start, *arguments)
 
     def run(
-        self, what: str, timeout: float | None, start: Callable[[*Arguments], Pending], *arguments: *Arguments
+        self,
+        name: str,
+        what: str,
+        timeout: float | None,
+        nbytes: int,
+        start: Callable[[*Arguments], Pending],
+        *arguments: *Arguments,
     ) -> None:
         """Start an operation and wait for its end.
 
         Args:
-            what: its name, for errors.
+            name: counts as this.
+            what: its name in errors.
             timeout: seconds; None takes the communicator's.
+            nbytes: counts as so many.
             start: starts it, given ``arguments``.
-            arguments: kept when the operation fails, because MPI may still write into the arrays among them.
+            arguments: kept when the operation fails, because the engine may still write into the arrays among them.
         """
-        self._run(what, timeout, start, arguments)
-
-    def _run(
-        self,
-        what: str,
-        timeout: float | None,
-        start: Callable[[*Arguments], Pending],
-        arguments: tuple[*Arguments],
-    ) -> None:
         # Small messages pay for each line before the first test: it ends them when their peers were first.
-        if self.closed or self._broken is not None or os.getpid() != self._pid:
-            raise self._unusable(what)
+        if not self._usable:
+            raise self._why_unusable(what)
         pending: Pending | None = None
+        began = time.monotonic()
         try:
             pending = start(*arguments)
             if not pending.test():
                 wait_for(
                     pending,
-                    lambda: self._failure(what),
+                    lambda: self.failure(what),
                     timeout=self.timeout if timeout is None else timeout,
                     what=what,
                     arguments=arguments,
-                    spins=self._spins,
+                    spins=self.spins,
                 )
         except InputError:
             raise  # noticed before anything was sent, or after all was received: nobody is out of step
         except BaseException as error:
-            self._orphans.append((pending, arguments))
-            verdict = self._break(error, what)
+            verdict = self._break(error, what, (pending, arguments))
             if verdict is error:
                 raise
             raise verdict from error
+        self.tally.add(name, nbytes, time.monotonic() - began)
 
-    def _unusable(self, what: str) -> CommunicatorError:
-        """Return why nothing may be started: closed, broken, or another process's."""
+    def work(
+        self,
+        name: str,
+        what: str,
+        timeout: float | None,
+        nbytes: int,
+        give: Callable[[], Any],
+        start: Callable[[*Arguments], Pending],
+        *arguments: *Arguments,
+    ) -> Work:
+        """Start an operation in the background; see :meth:`run`.
+
+        Args:
+            name: counts as this.
+            what: its name in errors.
+            timeout: seconds from now; None takes the communicator's.
+            nbytes: counts as so many.
+            give: makes the result, when it has ended.
+            start: starts it.
+            arguments: kept until it has ended.
+        """
+        self._reap()
+        with self._collectives:  # all ranks must start collectives in one order
+            if not self._usable:
+                raise self._why_unusable(what)
+            try:
+                pending = start(*arguments)
+            except InputError:
+                raise
+            except BaseException as error:
+                verdict = self._break(error, what, arguments)
+                if verdict is error:
+                    raise
+                raise verdict from error
+        own = self.timeout if timeout is None else timeout
+        work = Work(self, name, what, pending, arguments, nbytes=nbytes, timeout=own, give=give)
+        self._works[id(work)] = work
+        return work
+
+    def derive(self, what: str, color: int | None, key: int, name: str, timeout: float | None) -> "Runner | None":
+        """Make the runner of a communicator of those of this one's ranks that pass the same color; see ``split``."""
+        made: list[PendingEngine] = []
+
+        def start() -> PendingEngine:
+            made.append(self.engine.split(color, key))
+            return made[0]
+
+        self.collective(what, timeout, 0, start)
+        engine = made[0].engine()
+        if engine is None:
+            return None
+        beside = min(self.ranks_on_host, engine.size)
+        group = f"{self.group}{name}"
+        return Runner(engine, self.membership, group, timeout=self.timeout, ranks_on_host=beside, parent=self)
+
+    def ended(self, work: Work) -> None:
+        """Let go of a work that has ended."""
+        self._works.pop(id(work), None)
+
+    def _reap(self) -> None:
+        """Look after the two oldest works, so that those nobody waits for do not pile up."""
+        for work in list(self._works.values())[:2]:
+            work.done()
+
+    def failure(self, what: str) -> FabricError | None:
+        """Return why ``what`` cannot end well any more, or None. Cheap while all is well."""
+        told = None if self.membership is None else self.membership.failure(what)
+        return told if told is not None or self._usable else self._why_unusable(what)
+
+    def broken_by(self, error: FabricError, what: str, work: Work) -> FabricError:
+        """Return what a work ends with, whose engine raised ``error``; see :meth:`run`."""
+        if isinstance(error, InputError) or not self._usable:
+            return error
+        verdict = self._break(error, what, work)
+        return verdict if isinstance(verdict, FabricError) else error
+
+    def _why_unusable(self, what: str) -> CommunicatorError:
+        """Return why nothing may be started: another process's, closed, or broken."""
+        if self._forked:
+            return CommunicatorError(
+                f"{what}: this process is a fork of rank {self.engine.rank}, and MPI does not survive a fork",
+                hint="use the communicator in the process that created it, or start workers by spawn",
+            )
         if self.closed:
             return CommunicatorError(f"{what}: the communicator of group {self.group!r} is closed")
-        if self._broken is not None:
-            return CommunicatorError(
-                f"{what}: the communicator of group {self.group!r} is broken since {self._broken}",
-                hint="restart the job or form a new group",
-            )
         return CommunicatorError(
-            f"{what}: this process is a fork of rank {self.engine.rank}, and MPI does not survive a fork",
-            hint="use the communicator in the process that created it, or start workers by spawn",
+            f"{what}: the communicator of group {self.group!r} is broken since {self._broken}",
+            hint="restart the job or form a new group",
         )
 
     def close(self, timeout: float | None) -> None:
         """End in order with the other ranks. Safe to repeat."""
-        if self.closed or os.getpid() != self._pid:
+        if self.closed or self._forked:
             return
-        if self._broken is None:
-            try:
-                self.collective("close", timeout, self.engine.farewell)
-            except RankLostError as error:
-                self.give_up(error)
-                if not error.details.get("left"):
-                    raise
-                return
-            except BaseException as error:
-                self.give_up(error)
-                raise
-            if not self._shut_down(_SHUTDOWN_SECONDS):
-                raise EngineError(f"the engine of group {self.group!r} did not end within {_SHUTDOWN_SECONDS:g} s")
-        else:
+        if self._broken is not None:
             self.give_up(self._broken)
+            return
+        try:
+            self._settle(timeout)
+            self.collective("close", timeout, 0, self.engine.farewell)
+        except RankLostError as error:
+            self.give_up(error)
+            if not error.details.get("left"):
+                raise
+            return
+        except BaseException as error:
+            self.give_up(error)
+            raise
+        if not self._shut_down(_SHUTDOWN_SECONDS):
+            raise EngineError(f"the engine of group {self.group!r} did not end within {_SHUTDOWN_SECONDS:g} s")
+
+    def _settle(self, timeout: float | None) -> None:
+        """Wait for what is pending in the background; how each ended, its own handle tells."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for runner in self._ending():
+            for work in list(runner._works.values()):
+                with suppress(InputError):
+                    work.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def _ending(self) -> list["Runner"]:
+        """Return whose end this one's end is: its own, and that of all that were made of it."""
+        return [runner for runner in self._family if runner._descends_from(self)]
+
+    def _descends_from(self, other: "Runner") -> bool:
+        return self is other or (self._parent is not None and self._parent._descends_from(other))
 
     def abort(self, reason: str) -> None:
         """End the group for all ranks at once."""
-        if self.closed or os.getpid() != self._pid:
-            return
-        self.closed = True
-        self.engine.abandon()
-        if self.membership is not None:
-            self.membership.abort(reason)
+        if not self.closed and not self._forked:
+            self._go(lambda membership: membership.abort(reason), CommunicatorError(f"aborted: {reason}"))
+
+    def give_up(self, error: BaseException) -> None:
+        """Go, because of ``error``, and wait for nobody."""
+        self._go(lambda membership: membership.give_up(f"rank {self.engine.rank}", error), error)
+
+    def _go(self, say: Callable[[Membership], None], error: BaseException) -> None:
+        self._mark_broken(error)
+        for runner in list(self._family):
+            runner.closed = True
+            if runner._leads and runner.membership is not None:
+                say(runner.membership)
+        self._family.clear()
+
+    @property
+    def _leads(self) -> bool:
+        """Whether its membership is its own, and not that of what it was made of."""
+        return self._parent is None or self.membership is not self._parent.membership
 
     def end_of_process(self) -> None:
         """Exit handler. A rank that fails tells the others; one that ends early gives them a moment."""
-        if self.closed or os.getpid() != self._pid:
+        if self.closed or self._forked:
             return
         failed_with = self._broken or getattr(sys, "last_value", None)
         if failed_with is not None:
             self.give_up(failed_with)
             return
         try:
-            wait_for(self.engine.farewell(), lambda: self._failure("exit"), timeout=_EXIT_SECONDS, what="exit")
-        except FabricError:
+            self._settle(_EXIT_SECONDS)
+            wait_for(self.engine.farewell(), lambda: self.failure("exit"), timeout=_EXIT_SECONDS, what="exit")
+        except FabricError as error:
             # The others go on without this rank; whether they need it is theirs to find out.
-            self.closed = True
-            self.engine.abandon()
-            if self.membership is not None:
-                self.membership.leave()
+            self._go(lambda membership: membership.leave(), error)
         else:
             self._shut_down(_EXIT_SECONDS)
 
     def _shut_down(self, timeout: float) -> bool:
-        self.closed = True
-        ended = self.engine.shutdown(timeout=timeout)
-        if self.membership is not None:
-            self.membership.leave()
-        return ended
+        ending = self._ending()
+        for runner in ending:
+            runner.closed, runner._usable = True, False
+            self._family.remove(runner)
+        engines = [self.engine] if self._parent is None else [runner.engine for runner in reversed(ending)]
+        in_time = [engine.shutdown(timeout=timeout) for engine in engines]
+        for runner in ending:
+            if runner._leads and runner.membership is not None:
+                runner.membership.leave()
+        return all(in_time)
 
-    def _failure(self, what: str) -> FabricError | None:
-        return None if self.membership is None else self.membership.failure(what)
+    def _mark_broken(self, error: BaseException) -> None:
+        for runner in list(self._family):
+            if runner._broken is None:
+                runner._broken, runner._usable = error, False
+                runner._orphans.extend(runner._works.values())
+                runner.engine.abandon()
 
-    def _break(self, error: BaseException, what: str) -> BaseException:
+    def _break(self, error: BaseException, what: str, orphan: object) -> BaseException:
         """Mark as broken; return the error to raise: that a rank is lost says more than what MPI saw of it."""
+        self._orphans.append(orphan)
         if isinstance(error, EngineError) and error.details.get("peer_may_be_lost"):
             error = self._verdict(what) or error
-        self._broken = error
-        self.engine.abandon()
+        self._mark_broken(error)
         return error
 
     def _verdict(self, what: str) -> FabricError | None:
         deadline = time.monotonic() + (_VERDICT_SECONDS if self.membership is not None else 0.0)
-        verdict = self._failure(what)
+        verdict = self.failure(what)
         while verdict is None and time.monotonic() < deadline:
             time.sleep(0.02)
-            verdict = self._failure(what)
+            verdict = self.failure(what)
         return verdict
 
-    def give_up(self, error: BaseException) -> None:
-        """Go, because of ``error``, and wait for nobody."""
-        self.closed = True
-        self.engine.abandon()
-        if self.membership is not None:
-            self.membership.give_up(f"rank {self.engine.rank}", error)
+
+def _after_fork() -> None:
+    for runner in list(_live):
+        runner._forked, runner._usable = True, False
+
+
+os.register_at_fork(after_in_child=_after_fork)

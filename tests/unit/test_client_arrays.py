@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fabric_client.arrays import apart, as_input, as_output, check_leading_axis, check_writable, same_memory
+from fabric_client.arrays import apart, as_input, as_output, check_writable, same_memory
+from fabric_client.operations import check_leading_axis
 from fabric_client.ops import ReduceOp, check_op_for_dtype, parse_op
 from fabricd.errors import InputError
 
@@ -16,8 +17,8 @@ def test_inputs_come_in_c_order():
     assert (strided == array[:, ::2]).all()
     assert as_input(np.float32(3)).shape == ()
     assert as_input(np.empty(0)).size == 0
-    for wrong in ([1, 2], 3.0, "text", None, memoryview(b"abc")):
-        with pytest.raises(InputError, match="not a NumPy array"):
+    for wrong in ([1, 2], 3.0, "text", None):
+        with pytest.raises(InputError, match="not an array"):
             as_input(wrong)
     with pytest.raises(InputError, match="Python objects"):
         as_input(np.array([object()]))

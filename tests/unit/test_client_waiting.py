@@ -108,34 +108,34 @@ def runner_of(*pending, timeout=1.0):
 def test_a_failed_operation_breaks_the_communicator_for_good():
     runner = runner_of(After(1, EngineError("cable")), After(1))
     with pytest.raises(EngineError, match="cable"):
-        runner.run("all_gather", None, runner.engine.start)
+        runner.run("all_gather", "all_gather", None, 0, runner.engine.start)
     assert runner.engine.abandoned
     with pytest.raises(CommunicatorError, match="barrier: the communicator of group 'g' is broken since cable"):
-        runner.run("barrier", None, runner.engine.start)
+        runner.run("barrier", "barrier", None, 0, runner.engine.start)
     runner.close(None)
     with pytest.raises(CommunicatorError, match="is closed"):
-        runner.run("barrier", None, runner.engine.start)
+        runner.run("barrier", "barrier", None, 0, runner.engine.start)
 
 
 def test_what_ends_at_once_is_not_waited_for(monkeypatch):
     monkeypatch.setattr("fabric_client.runner.wait_for", lambda *_, **__: pytest.fail("the first test ended it"))
     given = []
-    runner_of().run("x", None, lambda *arguments: given.append(arguments) or After(1), "array", 3)
+    runner_of().run("x", "x", None, 0, lambda *arguments: given.append(arguments) or After(1), "array", 3)
     assert given == [("array", 3)]
 
 
 def test_a_wrong_argument_does_not_break_it():
     runner = runner_of(After(1, InputError("too short")), After(1))
     with pytest.raises(InputError):
-        runner.run("recv", None, runner.engine.start)
-    runner.run("barrier", None, runner.engine.start)
+        runner.run("recv", "recv", None, 0, runner.engine.start)
+    runner.run("barrier", "barrier", None, 0, runner.engine.start)
 
 
 def test_an_operations_own_timeout_counts_and_none_is_the_communicators():
     with pytest.raises(OperationTimeoutError, match=r"within 0\.01 s"):
-        runner_of(After(10**9)).run("x", 0.01, lambda: After(10**9))
+        runner_of(After(10**9)).run("x", "x", 0.01, 0, lambda: After(10**9))
     with pytest.raises(OperationTimeoutError, match=r"within 0\.02 s"):
-        runner_of(timeout=0.02).run("x", None, lambda: After(10**9))
+        runner_of(timeout=0.02).run("x", "x", None, 0, lambda: After(10**9))
 
 
 def test_collectives_of_several_threads_run_one_at_a_time():
@@ -154,7 +154,7 @@ def test_collectives_of_several_threads_run_one_at_a_time():
             return True
 
     runner = runner_of()
-    threads = [threading.Thread(target=runner.collective, args=("x", None, Slow)) for _ in range(6)]
+    threads = [threading.Thread(target=runner.collective, args=("x", None, 0, Slow)) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:

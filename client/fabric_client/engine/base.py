@@ -1,6 +1,6 @@
 """What an engine offers to a communicator. An engine translates a plan; it does not discover."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, Self
 
 from fabric_client.ops import ReduceOp
@@ -204,8 +204,8 @@ class Engine(Protocol):
         """End when every rank has come."""
         ...
 
-    def exchange_counts(self, counts: Sequence[int]) -> tuple[Pending, Sequence[int]]:
-        """Give ``counts[r]`` to each rank r; the sequence holds what each rank gave to this one when it has ended."""
+    def exchange_counts(self, counts: Sequence[int]) -> tuple[Pending, Iterable[int]]:
+        """Give ``counts[r]`` to each rank r; what each rank gave to this one is in the second, when it has ended."""
         ...
 
     def split(self, color: int | None, key: int) -> PendingEngine:
@@ -215,10 +215,6 @@ class Engine(Protocol):
         """
         ...
 
-    def subgroup(self, ranks: Sequence[int], tag: int) -> PendingEngine:
-        """Make an engine of these ranks, in this order; only they call it, with one tag, 0 to 2**20."""
-        ...
-
     def farewell(self) -> Pending:
         """End when every rank has said farewell; never mistaken for a rank's other operations."""
         ...
@@ -226,7 +222,7 @@ class Engine(Protocol):
     def shutdown(self, *, timeout: float) -> bool:
         """End the engine in order, after the farewell; tell whether it ended in time.
 
-        One that was made by ``split`` or ``subgroup`` ends alone; the first ends with all that were made of it.
+        One that was made by ``split`` ends alone; the first ends with all that were made of it.
         """
         ...
 

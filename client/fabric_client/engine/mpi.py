@@ -1,189 +1,166 @@
 """The MPI engine: MPICH over UCX, for arrays in host memory. Translates a plan, and no more."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from fabric_client import arrays
 from fabric_client.arrays import Array, same_memory
-from fabric_client.engine import mpi_library
-from fabric_client.engine.base import Pending
+from fabric_client.engine.base import ArrayDoor, Pending
 from fabric_client.engine.mpi_library import MPI
+from fabric_client.engine.mpi_requests import (
+    OPS,
+    Both,
+    MakingEngine,
+    MpiPending,
+    block_of,
+    blocks_in_bytes,
+    divided,
+    in_bytes,
+    map_error,
+    narrowed,
+    reduced_in_float32,
+    typed,
+)
 from fabric_client.ops import ReduceOp
-from fabricd.errors import EngineError, InputError
-
-_OPS = {
-    ReduceOp.SUM: MPI.SUM,
-    ReduceOp.PRODUCT: MPI.PROD,
-    ReduceOp.MIN: MPI.MIN,
-    ReduceOp.MAX: MPI.MAX,
-    ReduceOp.AVERAGE: MPI.SUM,  # and divided afterwards
-    ReduceOp.LOGICAL_AND: MPI.LAND,
-    ReduceOp.LOGICAL_OR: MPI.LOR,
-    ReduceOp.LOGICAL_XOR: MPI.LXOR,
-    ReduceOp.BITWISE_AND: MPI.BAND,
-    ReduceOp.BITWISE_OR: MPI.BOR,
-    ReduceOp.BITWISE_XOR: MPI.BXOR,
-}
-#: numpy's type characters name C types, as MPI's datatypes do.
-_TYPES = {
-    "?": MPI.UINT8_T,  # false and true are 0 and 1; MPI's own bool has neither minimum nor maximum
-    "b": MPI.SIGNED_CHAR,
-    "B": MPI.UNSIGNED_CHAR,
-    "h": MPI.SHORT,
-    "H": MPI.UNSIGNED_SHORT,
-    "i": MPI.INT,
-    "I": MPI.UNSIGNED,
-    "l": MPI.LONG,
-    "L": MPI.UNSIGNED_LONG,
-    "q": MPI.LONG_LONG,
-    "Q": MPI.UNSIGNED_LONG_LONG,
-    "f": MPI.FLOAT,
-    "d": MPI.DOUBLE,
-    "g": MPI.LONG_DOUBLE,
-    "F": MPI.C_FLOAT_COMPLEX,
-    "D": MPI.C_DOUBLE_COMPLEX,
-    "G": MPI.C_LONG_DOUBLE_COMPLEX,
-}
-
-_HALF = np.dtype(np.float16).char
-#: Error classes that a broken connection can end in.
-_FROM_OUTSIDE = frozenset({MPI.ERR_OTHER, MPI.ERR_INTERN, MPI.ERR_UNKNOWN, MPI.ERR_PROC_ABORTED})
-
-
-class MpiPending:
-    """A request of MPI, and what is left to do when it has ended."""
-
-    __slots__ = ("_after", "_request", "_status")
-
-    def __init__(self, request: Any, after: Callable[[], None] | None = None, status: Any = None) -> None:
-        self._request = request
-        self._after = after
-        self._status = status
-
-    def test(self) -> bool:
-        """Drive MPI on; see :class:`fabric_client.engine.base.Pending`."""
-        try:
-            ended = self._request.Test(self._status)
-        except MPI.Exception as error:
-            raise map_error(error) from error
-        if ended and self._after is not None:
-            self._after()
-            self._after = None
-        return bool(ended)
-
-
-class _Both:
-    """Two operations as one."""
-
-    def __init__(self, *parts: Pending) -> None:
-        self._waiting = list(parts)
-
-    def test(self) -> bool:
-        """Drive both on; true when none is left."""
-        self._waiting = [part for part in self._waiting if not part.test()]
-        return not self._waiting
-
-
-def map_error(error: Any) -> EngineError:
-    """Return what an MPI exception means. The only place where MPI's errors are translated.
-
-    ``details["peer_may_be_lost"]`` tells whether a lost rank could be behind it.
-    """
-    kind = error.Get_error_class()
-    details = {"mpi_class": kind, "peer_may_be_lost": kind in _FROM_OUTSIDE}
-    if kind == MPI.ERR_TRUNCATE:
-        return EngineError("a message is longer than the array that receives it", details=details)
-    return EngineError("MPI: " + " ".join(error.Get_error_string().split()), details=details)
+from fabricd.errors import InputError
 
 
 class MpiEngine:
     """MPI's collectives over one communicator; see :class:`fabric_client.engine.base.Engine`.
 
+    float16 and bfloat16 are reduced in float32 and rounded once.
+
     Args:
         comm: what to run on; the engine's own.
         control: the same ranks; for what must not be mistaken for an operation that another rank is in.
-        owns_mpi: MPI was started by this client, which therefore ends it.
-        before_finalize: called just before MPI ends.
+        end: ends it, given seconds; tells whether it ended in time.
         lines: for ``describe``.
     """
 
     name = "mpi"
+    arrays: ArrayDoor = arrays
 
     def __init__(
         self,
         comm: Any,
         control: Any,
         *,
-        owns_mpi: bool,
-        before_finalize: Callable[[float], None] = lambda deadline: None,
+        end: Callable[[float], bool] = lambda timeout: True,
         lines: tuple[str, ...] = (),
     ) -> None:
         self.rank = int(comm.Get_rank())
         self.size = int(comm.Get_size())
         self._comm = comm
         self._control = control
-        self._owns_mpi = owns_mpi
-        self._before_finalize = before_finalize
+        self._end = end
         self._lines = lines
 
     def all_reduce(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
-        if array.dtype.char == _HALF:
+        if reduced_in_float32(array):
             wide = array.astype(np.float32)
-            return self._start(
-                self._comm.Iallreduce, MPI.IN_PLACE, _typed(wide), _OPS[op], after=self._narrow(wide, out, op)
-            )
-        source = MPI.IN_PLACE if array is out else _typed(array)
-        return self._start(self._comm.Iallreduce, source, _typed(out), _OPS[op], after=self._averaged(out, op))
+            narrow = narrowed(wide, out, op, self.size)
+            return self._start(self._comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
+        source = MPI.IN_PLACE if array is out else typed(array)
+        return self._start(self._comm.Iallreduce, source, typed(out), OPS[op], after=divided(out, op, self.size))
 
     def reduce(self, array: Array, out: Array | None, op: ReduceOp, root: int) -> Pending:
         """See the protocol."""
         after: Callable[[], None] | None = None
-        if array.dtype.char == _HALF:
+        if reduced_in_float32(array):
             wide = array.astype(np.float32)
             if out is not None:
-                after = self._narrow(wide, out, op)
+                after = narrowed(wide, out, op, self.size)
             array, out = wide, None if out is None else wide
         elif out is not None:
-            after = self._averaged(out, op)
-        source = MPI.IN_PLACE if array is out else _typed(array)
-        target = None if out is None else _typed(out)
-        return self._start(self._comm.Ireduce, source, target, _OPS[op], root, after=after)
+            after = divided(out, op, self.size)
+        source = MPI.IN_PLACE if array is out else typed(array)
+        target = None if out is None else typed(out)
+        return self._start(self._comm.Ireduce, source, target, OPS[op], root, after=after)
 
     def reduce_scatter(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
-        if array.dtype.char == _HALF:
-            wide, part = array.astype(np.float32), np.empty(out.shape, np.float32)
-            narrow = self._narrow(part, out, op)
-            return self._start(
-                self._comm.Ireduce_scatter_block, _typed(wide, part.size), _typed(part), _OPS[op], after=narrow
-            )
-        divide = self._averaged(out, op)
-        return self._start(
-            self._comm.Ireduce_scatter_block, _typed(array, out.size), _typed(out), _OPS[op], after=divide
-        )
+        array, part, after = self._scattered(array, out, op)
+        start = self._comm.Ireduce_scatter_block
+        return self._start(start, typed(array, part.size), typed(part), OPS[op], after=after)
+
+    def reduce_scatter_v(self, array: Array, out: Array, op: ReduceOp, counts: Sequence[int]) -> Pending:
+        """See the protocol."""
+        array, part, after = self._scattered(array, out, op)
+        start = self._comm.Ireduce_scatter
+        return self._start(start, typed(array), typed(part), list(counts), OPS[op], after=after)
+
+    def _scattered(self, array: Array, out: Array, op: ReduceOp) -> tuple[Array, Array, Callable[[], None] | None]:
+        """Return what to reduce, what receives a part of it, and what is left to do then."""
+        if not reduced_in_float32(array):
+            return array, out, divided(out, op, self.size)
+        part = np.empty(out.shape, np.float32)
+        return array.astype(np.float32), part, narrowed(part, out, op, self.size)
 
     def all_gather(self, array: Array, out: Array) -> Pending:
         """See the protocol."""
         own = out[self.rank : self.rank + 1]
-        source = MPI.IN_PLACE if same_memory(array, own) else _bytes(array)
-        return self._start(self._comm.Iallgather, source, _bytes(out, array.nbytes))
+        source = MPI.IN_PLACE if same_memory(array, own) else in_bytes(array)
+        return self._start(self._comm.Iallgather, source, in_bytes(out, array.nbytes))
+
+    def all_gather_v(self, array: Array, out: Array, counts: Sequence[int]) -> Pending:
+        """See the protocol."""
+        own = block_of(out, counts, self.rank)
+        source = MPI.IN_PLACE if same_memory(array, own) else in_bytes(array)
+        return self._start(self._comm.Iallgatherv, source, blocks_in_bytes(out, counts))
+
+    def gather(self, array: Array, out: Array | None, root: int) -> Pending:
+        """See the protocol."""
+        if out is None:
+            return self._start(self._comm.Igather, in_bytes(array), None, root)
+        own = out[self.rank : self.rank + 1]
+        source = MPI.IN_PLACE if same_memory(array, own) else in_bytes(array)
+        return self._start(self._comm.Igather, source, in_bytes(out, array.nbytes), root)
+
+    def gather_v(self, array: Array, out: Array | None, counts: Sequence[int] | None, root: int) -> Pending:
+        """See the protocol."""
+        if out is None or counts is None:
+            return self._start(self._comm.Igatherv, in_bytes(array), None, root)
+        own = block_of(out, counts, self.rank)
+        source = MPI.IN_PLACE if same_memory(array, own) else in_bytes(array)
+        return self._start(self._comm.Igatherv, source, blocks_in_bytes(out, counts), root)
+
+    def scatter(self, array: Array | None, out: Array, root: int) -> Pending:
+        """See the protocol."""
+        if array is None:
+            return self._start(self._comm.Iscatter, None, in_bytes(out), root)
+        own = array[self.rank : self.rank + 1]
+        target = MPI.IN_PLACE if same_memory(out, own) else in_bytes(out)
+        return self._start(self._comm.Iscatter, in_bytes(array, out.nbytes), target, root)
+
+    def scatter_v(self, array: Array | None, out: Array, counts: Sequence[int] | None, root: int) -> Pending:
+        """See the protocol."""
+        if array is None or counts is None:
+            return self._start(self._comm.Iscatterv, None, in_bytes(out), root)
+        own = block_of(array, counts, self.rank)
+        target = MPI.IN_PLACE if same_memory(out, own) else in_bytes(out)
+        return self._start(self._comm.Iscatterv, blocks_in_bytes(array, counts), target, root)
 
     def all_to_all(self, array: Array, out: Array) -> Pending:
         """See the protocol."""
         block = array.nbytes // self.size
-        source = MPI.IN_PLACE if array is out else _bytes(array, block)
-        return self._start(self._comm.Ialltoall, source, _bytes(out, block))
+        source = MPI.IN_PLACE if array is out else in_bytes(array, block)
+        return self._start(self._comm.Ialltoall, source, in_bytes(out, block))
+
+    def all_to_all_v(self, array: Array, send_counts: Sequence[int], out: Array, recv_counts: Sequence[int]) -> Pending:
+        """See the protocol."""
+        source, target = blocks_in_bytes(array, send_counts), blocks_in_bytes(out, recv_counts)
+        return self._start(self._comm.Ialltoallv, source, target)
 
     def broadcast(self, array: Array, root: int) -> Pending:
         """See the protocol."""
-        return self._start(self._comm.Ibcast, _bytes(array), root)
+        return self._start(self._comm.Ibcast, in_bytes(array), root)
 
     def send(self, array: Array, dest: int, tag: int) -> Pending:
         """See the protocol."""
-        return self._start(self._comm.Isend, _bytes(array), dest, tag)
+        return self._start(self._comm.Isend, in_bytes(array), dest, tag)
 
     def receive(self, out: Array, source: int, tag: int) -> Pending:
         """See the protocol."""
@@ -197,16 +174,47 @@ class MpiEngine:
                     hint="the message was received; its beginning is in the array",
                 )
 
-        return self._start(self._comm.Irecv, _bytes(out), source, tag, after=check_length, status=status)
+        return self._start(self._comm.Irecv, in_bytes(out), source, tag, after=check_length, status=status)
 
     def exchange(self, array: Array, dest: int, out: Array, source: int, tag: int) -> Pending:
         """See the protocol."""
         # The receive first: its place is known when the message comes.
-        return _Both(self.receive(out, source, tag), self.send(array, dest, tag))
+        return Both(self.receive(out, source, tag), self.send(array, dest, tag))
 
     def barrier(self) -> Pending:
         """See the protocol."""
         return self._start(self._comm.Ibarrier)
+
+    def exchange_counts(self, counts: Sequence[int]) -> tuple[Pending, Array]:
+        """See the protocol."""
+        mine, theirs = np.array(counts, np.int64), np.empty(self.size, np.int64)
+        return self._start(self._comm.Ialltoall, in_bytes(mine, 8), in_bytes(theirs, 8)), theirs
+
+    def split(self, color: int | None, key: int) -> MakingEngine:
+        """See the protocol."""
+        return self._derive(lambda: self._comm.Split(MPI.UNDEFINED if color is None else color, key))
+
+    def subgroup(self, ranks: Sequence[int], tag: int) -> MakingEngine:
+        """See the protocol."""
+        group = self._comm.Get_group().Incl(list(ranks))
+        return self._derive(lambda: self._comm.Create_group(group, tag))
+
+    def _derive(self, make: Callable[[], Any]) -> MakingEngine:
+        def engine() -> MpiEngine | None:
+            comm = make()
+            if comm == MPI.COMM_NULL:
+                return None
+            comm.Set_errhandler(MPI.ERRORS_RETURN)
+            control = comm.Dup()
+
+            def free(timeout: float) -> bool:
+                control.Free()
+                comm.Free()
+                return True
+
+            return MpiEngine(comm, control, end=free, lines=self._lines)
+
+        return MakingEngine(engine)
 
     def farewell(self) -> Pending:
         """See the protocol."""
@@ -214,11 +222,7 @@ class MpiEngine:
 
     def shutdown(self, *, timeout: float) -> bool:
         """See the protocol."""
-        if not self._owns_mpi:
-            return True
-        deadline = time.monotonic() + timeout
-        self._before_finalize(deadline)
-        return mpi_library.finalize(deadline=deadline, clock=time.monotonic)
+        return self._end(timeout)
 
     def abandon(self) -> None:
         """See the protocol. MPI is left as it is: ending it would wait for the lost."""
@@ -234,33 +238,3 @@ class MpiEngine:
             return MpiPending(function(*arguments), after, status)
         except MPI.Exception as error:
             raise map_error(error) from error
-
-    def _averaged(self, out: Array, op: ReduceOp) -> Callable[[], None] | None:
-        if op is not ReduceOp.AVERAGE:
-            return None
-
-        def divide() -> None:
-            np.divide(out, self.size, out=out)
-
-        return divide
-
-    def _narrow(self, wide: Array, out: Array, op: ReduceOp) -> Callable[[], None]:
-        """Return what brings a float16 reduction back from the float32 that it was done in."""
-
-        def narrow() -> None:
-            if op is ReduceOp.AVERAGE:
-                np.divide(wide, self.size, out=wide)
-            with np.errstate(over="ignore"):  # beyond float16's range is inf, as in any float16 arithmetic
-                out[...] = wide
-
-        return narrow
-
-
-def _typed(array: Array, count: int | None = None) -> list[Any]:
-    """Return a buffer for data that is computed with; ``count`` is of one block where MPI counts blocks."""
-    return [array, array.size if count is None else count, _TYPES[array.dtype.char]]
-
-
-def _bytes(array: Array, count: int | None = None) -> list[Any]:
-    """Return a buffer for data that is only moved: any dtype, as bytes."""
-    return [array, array.nbytes if count is None else count, MPI.BYTE]

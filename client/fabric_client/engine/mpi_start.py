@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 
 from fabric_client.engine import mpi_library
 from fabric_client.engine.base import Pending
-from fabric_client.engine.mpi import MpiEngine, MpiPending
+from fabric_client.engine.mpi import MpiEngine
 from fabric_client.engine.mpi_library import MPI
+from fabric_client.engine.mpi_requests import MpiPending
 from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
 from fabric_client.pmi import PmiServer, PmiSession
 from fabric_client.progress import wait_for
@@ -133,8 +134,8 @@ class PlannedStart:
         # Over RDMA, MPI must not be ended before the process is: MPI_Finalize passes its last fence, flushes each
         # connection and destroys its end of it. The other end answers a flush, so a rank that comes out of the fence a
         # millisecond late waits for one that is gone, for ever (MPICH 5.0.2 over RoCE). The kernel ends them as well.
-        ends = not may_use_rdma({**environ, **chosen}, self._view)
-        return MpiEngine(comm, control, owns_mpi=ends, before_finalize=self._before_finalize, lines=tuple(lines))
+        end = self._leave_to_kernel if may_use_rdma({**environ, **chosen}, self._view) else self._finalize
+        return MpiEngine(comm, control, end=end, lines=tuple(lines))
 
     def _answer_finalize(self, pid: int) -> None:
         if os.getpid() == pid:  # a forked child has its own socket, see replace_after_fork
@@ -157,9 +158,13 @@ class PlannedStart:
         except FabricError:
             return {}  # the daemon is away; all ranks have passed the barrier before, and nothing is in flight
 
-    def _before_finalize(self, deadline: float) -> None:
+    def _leave_to_kernel(self, timeout: float) -> bool:
+        return True
+
+    def _finalize(self, timeout: float) -> bool:
         self._closing = True
-        self._deadline = deadline
+        self._deadline = time.monotonic() + timeout
+        return mpi_library.finalize(deadline=self._deadline, clock=time.monotonic)
 
     def _mpi_aborts(self, code: int) -> None:
         """MPICH printed why and is about to call exit: leave nothing behind, and tell the group."""
@@ -195,7 +200,13 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
     ranks_on_host = int(beside.Get_size())
     beside.Free()
     lines = (f"{mpi_library.library_version()}, {who}; no plan, no daemon",)
-    return MpiEngine(comm, control, owns_mpi=started_here, lines=lines), ranks_on_host
+
+    def end(timeout: float) -> bool:
+        if not started_here:
+            return True
+        return mpi_library.finalize(deadline=time.monotonic() + timeout, clock=time.monotonic)
+
+    return MpiEngine(comm, control, end=end, lines=lines), ranks_on_host
 
 
 def _duplicate(complete: Callable[[Pending], None]) -> "MPI.Intracomm":

@@ -1,0 +1,189 @@
+"""Requests, buffers, operators and errors of MPI, between this client's terms and mpi4py's."""
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fabric_client.arrays import Array
+from fabric_client.engine.base import Pending
+from fabric_client.engine.mpi_library import MPI
+from fabric_client.ops import ReduceOp
+from fabricd.errors import EngineError
+
+if TYPE_CHECKING:
+    from fabric_client.engine.mpi import MpiEngine
+
+OPS = {
+    ReduceOp.SUM: MPI.SUM,
+    ReduceOp.PRODUCT: MPI.PROD,
+    ReduceOp.MIN: MPI.MIN,
+    ReduceOp.MAX: MPI.MAX,
+    ReduceOp.AVERAGE: MPI.SUM,  # and divided afterwards
+    ReduceOp.LOGICAL_AND: MPI.LAND,
+    ReduceOp.LOGICAL_OR: MPI.LOR,
+    ReduceOp.LOGICAL_XOR: MPI.LXOR,
+    ReduceOp.BITWISE_AND: MPI.BAND,
+    ReduceOp.BITWISE_OR: MPI.BOR,
+    ReduceOp.BITWISE_XOR: MPI.BXOR,
+}
+#: numpy's type characters name C types, as MPI's datatypes do.
+_TYPES = {
+    "?": MPI.UINT8_T,  # false and true are 0 and 1; MPI's own bool has neither minimum nor maximum
+    "b": MPI.SIGNED_CHAR,
+    "B": MPI.UNSIGNED_CHAR,
+    "h": MPI.SHORT,
+    "H": MPI.UNSIGNED_SHORT,
+    "i": MPI.INT,
+    "I": MPI.UNSIGNED,
+    "l": MPI.LONG,
+    "L": MPI.UNSIGNED_LONG,
+    "q": MPI.LONG_LONG,
+    "Q": MPI.UNSIGNED_LONG_LONG,
+    "f": MPI.FLOAT,
+    "d": MPI.DOUBLE,
+    "g": MPI.LONG_DOUBLE,
+    "F": MPI.C_FLOAT_COMPLEX,
+    "D": MPI.C_DOUBLE_COMPLEX,
+    "G": MPI.C_LONG_DOUBLE_COMPLEX,
+}
+#: Error classes that a broken connection can end in.
+_FROM_OUTSIDE = frozenset({MPI.ERR_OTHER, MPI.ERR_INTERN, MPI.ERR_UNKNOWN, MPI.ERR_PROC_ABORTED})
+#: How long one look at a thread takes at most; waiting lets that thread have the interpreter.
+_LOOK_SECONDS = 0.001
+
+
+class MpiPending:
+    """A request of MPI, and what is left to do when it has ended."""
+
+    __slots__ = ("_after", "_request", "_status")
+
+    def __init__(self, request: Any, after: Callable[[], None] | None = None, status: Any = None) -> None:
+        self._request = request
+        self._after = after
+        self._status = status
+
+    def test(self) -> bool:
+        """Drive MPI on; see :class:`fabric_client.engine.base.Pending`."""
+        try:
+            ended = self._request.Test(self._status)
+        except MPI.Exception as error:
+            raise map_error(error) from error
+        if ended and self._after is not None:
+            self._after()
+            self._after = None
+        return bool(ended)
+
+
+class Both:
+    """Two operations as one."""
+
+    def __init__(self, *parts: Pending) -> None:
+        self._waiting = list(parts)
+
+    def test(self) -> bool:
+        """Drive both on; true when none is left."""
+        self._waiting = [part for part in self._waiting if not part.test()]
+        return not self._waiting
+
+
+class MakingEngine:
+    """An engine in the making. MPI makes communicators in blocking calls only: a thread waits for this one.
+
+    Args:
+        make: makes it; None where this rank is in none.
+    """
+
+    def __init__(self, make: "Callable[[], MpiEngine | None]") -> None:
+        self._make = make
+        self._made: MpiEngine | None = None
+        self._error: Exception | None = None
+        self._ended = threading.Event()
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:  # the user's code started MPI so
+            self._run()
+        else:
+            threading.Thread(target=self._run, name="fabricd-split", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._made = self._make()
+        except MPI.Exception as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def test(self) -> bool:
+        """See :class:`fabric_client.engine.base.Pending`."""
+        if not self._ended.wait(_LOOK_SECONDS):
+            return False
+        if self._error is not None:
+            raise map_error(self._error) from self._error
+        return True
+
+    def engine(self) -> "MpiEngine | None":
+        """See :class:`fabric_client.engine.base.PendingEngine`."""
+        return self._made
+
+
+def map_error(error: Any) -> EngineError:
+    """Return what an MPI exception means. The only place where MPI's errors are translated.
+
+    ``details["peer_may_be_lost"]`` tells whether a lost rank could be behind it.
+    """
+    kind = error.Get_error_class()
+    details = {"mpi_class": kind, "peer_may_be_lost": kind in _FROM_OUTSIDE}
+    if kind == MPI.ERR_TRUNCATE:
+        return EngineError("a message is longer than the array that receives it", details=details)
+    return EngineError("MPI: " + " ".join(error.Get_error_string().split()), details=details)
+
+
+def reduced_in_float32(array: Array) -> bool:
+    """Tell whether an array is of 16-bit floats: float16, or bfloat16, the only one of its kind that is reduced."""
+    return array.dtype.char == "e" or array.dtype.kind == "V"
+
+
+def typed(array: Array, count: int | None = None) -> list[Any]:
+    """Return a buffer for data that is computed with; ``count`` is of one block where MPI counts blocks."""
+    return [array, array.size if count is None else count, _TYPES[array.dtype.char]]
+
+
+def in_bytes(array: Array, count: int | None = None) -> list[Any]:
+    """Return a buffer for data that is only moved: any dtype, as bytes."""
+    return [array, array.nbytes if count is None else count, MPI.BYTE]
+
+
+def blocks_in_bytes(array: Array, counts: Sequence[int]) -> list[Any]:
+    """Return a buffer of blocks of so many elements, one behind the other."""
+    sizes = [count * array.dtype.itemsize for count in counts]
+    return [array, (sizes, [0, *accumulate(sizes)][:-1]), MPI.BYTE]
+
+
+def block_of(array: Array, counts: Sequence[int], rank: int) -> Array:
+    """Return one of those blocks, flat."""
+    first = sum(counts[:rank])
+    return array.reshape(-1)[first : first + counts[rank]]
+
+
+def divided(out: Array, op: ReduceOp, size: int) -> Callable[[], None] | None:
+    """Return what makes an average of a sum, for AVERAGE."""
+    if op is not ReduceOp.AVERAGE:
+        return None
+
+    def divide() -> None:
+        np.divide(out, size, out=out)
+
+    return divide
+
+
+def narrowed(wide: Array, out: Array, op: ReduceOp, size: int) -> Callable[[], None]:
+    """Return what brings a reduction back from the float32 that it was done in."""
+
+    def narrow() -> None:
+        if op is ReduceOp.AVERAGE:
+            np.divide(wide, size, out=wide)
+        with np.errstate(over="ignore"):  # beyond its range is inf, as in any arithmetic of 16 bits
+            out[...] = wide
+
+    return narrow

@@ -1,0 +1,166 @@
+"""What all operations of a communicator share: how they are started and what they give back."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fabric_client.engine.base import Pending
+from fabric_client.ops import ReduceOp, parse_op
+from fabricd.errors import InputError
+
+if TYPE_CHECKING:
+    from fabric_client.runner import Runner
+
+#: What a call gives back: the user's ``out``, or the new result in the kind of the user's input; None for nothing.
+Given = tuple[object, Any, object] | None
+
+
+class Operations:
+    """Base of the mixins that :class:`fabric_client.Communicator` is made of.
+
+    Attributes:
+        rank: this process's place, 0 to size - 1.
+        size: number of ranks.
+    """
+
+    rank: int
+    size: int
+
+    def __init__(self, runner: "Runner") -> None:
+        self.rank = runner.engine.rank
+        self.size = runner.engine.size
+        self._runner = runner
+        self._engine = runner.engine
+        self._arrays = runner.engine.arrays
+
+    def _collective(
+        self,
+        name: str,
+        given: Given,
+        timeout: float | None,
+        async_op: bool,
+        nbytes: int,
+        start: Callable[..., Pending],
+        *arguments: Any,
+    ) -> Any:
+        """Run a collective and return what it gives, or start it and return its Work."""
+        if async_op:
+            give = partial(self._give, given)
+            return self._runner.work(name, name, timeout, nbytes, give, start, *arguments)
+        self._runner.collective(name, timeout, nbytes, start, *arguments)
+        return self._give(given)
+
+    def _message(
+        self,
+        name: str,
+        what: str,
+        given: Given,
+        timeout: float | None,
+        async_op: bool,
+        nbytes: int,
+        start: Callable[..., Pending],
+        *arguments: Any,
+    ) -> Any:
+        """Run an operation between two ranks, or start it; several may run at once."""
+        if async_op:
+            give = partial(self._give, given)
+            return self._runner.work(name, what, timeout, nbytes, give, start, *arguments)
+        self._runner.run(name, what, timeout, nbytes, start, *arguments)
+        return self._give(given)
+
+    def _give(self, given: Given) -> Any:
+        if given is None:
+            return None
+        out, result, like = given
+        return self._arrays.give(result, like) if out is None else out
+
+    def _reducible(self, array: object, op: str | ReduceOp) -> tuple[Any, ReduceOp]:
+        operator = parse_op(op)
+        source = self._arrays.as_input(array)
+        self._arrays.check_reducible(operator, source.dtype)
+        return source, operator
+
+    def _check_rank(self, rank: object, what: str) -> None:
+        if not is_between(rank, 0, self.size - 1):
+            raise InputError(f"{what} {rank!r} is not a rank of this group", hint=f"valid: 0 to {self.size - 1}")
+
+    def _exchange_counts(self, counts: Sequence[int], timeout: float | None) -> list[int]:
+        """Give ``counts[r]`` to each rank r; return what each gave to this one."""
+        received: list[Iterable[int]] = []
+
+        def start() -> Pending:
+            pending, answer = self._engine.exchange_counts(counts)
+            received.append(answer)
+            return pending
+
+        self._runner.collective("exchange_counts", timeout, 8 * self.size, start)
+        return [int(count) for count in received[0]]
+
+    def _rows_of_all(
+        self, source: Any, counts: Sequence[int] | None, operation: str, timeout: float | None
+    ) -> list[int]:
+        """Return how many rows each rank has, as given or as exchanged."""
+        check_rows(source, operation)
+        mine = source.shape[0]
+        if counts is None:
+            return self._exchange_counts([mine] * self.size, timeout)
+        rows = check_counts(counts, self.size, "counts")
+        if rows[self.rank] != mine:
+            raise InputError(f"counts give rank {self.rank} {rows[self.rank]} rows, and its array has {mine}")
+        return rows
+
+    def _own_rows(self, result: Any, rows: Sequence[int]) -> Any:
+        first = sum(rows[: self.rank])
+        return result[first : first + rows[self.rank]]
+
+
+def in_elements(counts: Sequence[int], array: Any) -> list[int]:
+    """Return counts of rows as counts of elements."""
+    row = 1
+    for length in array.shape[1:]:
+        row *= length
+    return [count * row for count in counts]
+
+
+def is_between(value: object, least: int, greatest: int) -> bool:
+    """Tell whether a value is an integer, of Python's or NumPy's, within bounds."""
+    return hasattr(value, "__index__") and not isinstance(value, bool) and least <= value.__index__() <= greatest
+
+
+def check_leading_axis(array: Any, size: int, operation: str) -> None:
+    """Refuse an array whose first axis does not count the ranks.
+
+    Raises:
+        InputError: says the shape it should have.
+    """
+    if not array.shape or array.shape[0] != size:
+        raise InputError(
+            f"{operation} takes an array whose first axis counts the {size} ranks, not shape {array.shape}",
+            hint=f"array.reshape({size}, -1) makes one when the number of elements is a multiple of {size}",
+        )
+
+
+def check_rows(array: Any, operation: str) -> None:
+    """Refuse an array that has no rows.
+
+    Raises:
+        InputError: it is 0-d.
+    """
+    if not array.shape:
+        raise InputError(f"{operation} takes an array of rows, not a 0-d one", hint="array.reshape(1)")
+
+
+def check_counts(counts: object, size: int, what: str, rows: int | None = None) -> list[int]:
+    """Return counts of rows, one for each rank, which together are ``rows`` of an array.
+
+    Raises:
+        InputError: they are not.
+    """
+    found = list(counts) if isinstance(counts, Sequence) or hasattr(counts, "__array__") else None  # type: ignore[call-overload]  # iterable either way
+    if found is None or len(found) != size or not all(is_between(count, 0, 2**62) for count in found):
+        raise InputError(
+            f"{what} {counts!r:.100} are not {size} counts of rows", hint="one integer for each rank, from 0"
+        )
+    if rows is not None and sum(found) != rows:
+        raise InputError(f"{what} are {sum(found)} rows together, and the array has {rows}")
+    return [int(count) for count in found]

@@ -1,0 +1,134 @@
+"""``Work``: an operation under way, from ``async_op=True``."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fabric_client.progress import wait_for
+from fabricd.errors import CommunicatorError, FabricError, OperationTimeoutError
+
+if TYPE_CHECKING:
+    from fabric_client.engine.base import Pending
+    from fabric_client.runner import Runner
+
+
+class Work:
+    """An operation that was started and may not have ended yet.
+
+    The arrays belong to the operation until it ended; the communicator keeps them alive, also when the caller lets go
+    of this handle. Data moves while this process waits for, or asks after, any of its operations: a program that
+    computes for long asks :meth:`done` now and then. Works may be waited for in any order and from any thread.
+
+    A lost rank, an aborted group or the operation's own deadline (``timeout`` of the call that started it) ends it
+    with that error.
+    """
+
+    __slots__ = (
+        "_arguments", "_began", "_deadline", "_error", "_give", "_lock", "_name", "_nbytes", "_pending", "_result",
+        "_runner", "_what",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        runner: "Runner",
+        name: str,
+        what: str,
+        pending: "Pending",
+        arguments: tuple[object, ...],
+        *,
+        nbytes: int,
+        timeout: float | None,
+        give: Callable[[], Any],
+    ) -> None:
+        self._runner = runner
+        self._name = name
+        self._what = what
+        self._pending: Pending | None = pending
+        self._arguments = arguments
+        self._nbytes = nbytes
+        self._began = time.monotonic()
+        self._deadline = None if timeout is None else self._began + timeout
+        self._give = give
+        self._lock = threading.Lock()
+        self._result: Any = None
+        self._error: FabricError | None = None
+
+    def done(self) -> bool:
+        """Drive the operation on, and tell whether it has ended, well or not. Never blocks on other ranks."""
+        with self._lock:
+            return self._pending is None or self._advance(self._pending, 0.0)
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Return the operation's result, when it has ended.
+
+        Args:
+            timeout: seconds to wait from now; None waits until the operation's own deadline. When it passes the
+                operation goes on, and may be waited for again.
+
+        Returns:
+            What the blocking operation returns.
+
+        Raises:
+            OperationTimeoutError: it did not end in time; when the operation's own deadline passed, the communicator
+                is broken.
+            FabricError: what the operation ended with, as the blocking one would have raised it.
+        """
+        with self._lock:
+            if self._pending is not None and not self._advance(self._pending, timeout):
+                raise OperationTimeoutError(f"{self._what} has not ended within {timeout:g} s; it goes on")
+        return self.result()
+
+    def result(self) -> Any:
+        """Return the result of an operation that has ended; does not wait.
+
+        Raises:
+            CommunicatorError: it has not ended.
+            FabricError: what it ended with.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._pending is not None:
+            raise CommunicatorError(f"{self._what} has not ended", hint="call wait() first")
+        return self._result
+
+    def exception(self) -> FabricError | None:
+        """Return the error that the operation ended with; None when it ended well, or has not ended."""
+        return self._error
+
+    def _advance(self, pending: "Pending", timeout: float | None) -> bool:
+        """Drive it on for so long; tell whether it has ended. What is no FabricError, as Ctrl-C, leaves it pending."""
+        left = None if self._deadline is None else self._deadline - time.monotonic()
+        own = timeout is None or (left is not None and left <= timeout)
+        try:
+            if not pending.test():
+                wait_for(
+                    pending,
+                    lambda: self._runner.failure(self._what),
+                    timeout=left if own else timeout,
+                    what=self._what,
+                    arguments=self._arguments,
+                    spins=1 if timeout == 0 else self._runner.spins,
+                )
+        except OperationTimeoutError as error:
+            if not own:
+                return False
+            self._end(self._runner.broken_by(error, self._what, self))
+        except FabricError as error:
+            self._end(self._runner.broken_by(error, self._what, self))
+        else:
+            self._runner.tally.add(self._name, self._nbytes, time.monotonic() - self._began)
+            self._result = self._give()
+            self._end(None)
+        return True
+
+    def _end(self, error: FabricError | None) -> None:
+        self._error = error
+        self._runner.ended(self)
+        if error is None:  # otherwise the engine may still write into the arrays: they stay with this object
+            self._arguments = ()
+        self._pending = None
+
+    def __repr__(self) -> str:
+        state = "pending" if self._pending is not None else "ended" if self._error is None else "failed"
+        return f"<Work {self._what}: {state}>"
