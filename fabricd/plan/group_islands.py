@@ -1,38 +1,48 @@
-"""Islands: hosts of a group that something faster joins than what joins all of them."""
+"""Islands: nodes of a job that something faster joins than what joins all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from fabricd.graph.networks import find_networks
 from fabricd.model.path import Transport
 from fabricd.model.plan import Island
-from fabricd.plan.group_hosts import Hosts, Place
+from fabricd.model.snapshot import Snapshot
+from fabricd.plan.group_hosts import Hosts
 
 #: What makes an island, the best first.
 _INSIDE = (Transport.NVLINK, Transport.INFINIBAND, Transport.ROCE, Transport.EFA, Transport.SLINGSHOT)
 
 
-def islands_of(hosts: Hosts) -> tuple[Island, ...]:
-    """Return the islands of a group, in order of their leaders; none where all hosts are on one, or each is alone.
+def find_islands(nodes: Mapping[str, Snapshot]) -> list[tuple[str, Transport, list[str]]]:
+    """Return networks past TCP with the nodes that they join, in order of their first node.
 
-    A leader is the lowest rank: between islands only leaders would have to talk. Networks that are chained by hosts on
-    two of them are two islands; each host is in the best one that it shares with another host of the group.
+    Each node is in the best one that it shares with another; one that shares none is an island of its own, by the name
+    of the node and SHM. None, where all nodes are on one, or each is alone.
+
+    Args:
+        nodes: by name, in order.
     """
-    places = hosts.places
-    networks = find_networks({place.name: place.facts for place in places}).networks
-    left = {place.name: place for place in places}
-    found: list[Island] = []
+    networks = find_networks(nodes).networks
+    left = list(nodes)
+    found: list[tuple[str, Transport, list[str]]] = []
     for transport in _INSIDE:
         for network in networks:
-            here = [left[node] for node in dict.fromkeys(port.node for port in network.ports) if node in left]
+            on_it = {port.node for port in network.ports}
+            here = [node for node in left if node in on_it]
             if network.transport is transport and len(here) > 1:
-                found.append(_island(network.name, transport, here))
-                left = {name: place for name, place in left.items() if place not in here}
+                found.append((network.name, transport, here))
+                left = [node for node in left if node not in on_it]
     if not found or (len(found) == 1 and not left):
-        return ()
-    alone = [_island(place.name, Transport.SHM, [place]) for place in left.values()]
-    return tuple(sorted([*found, *alone], key=lambda island: island.leader))
+        return []
+    place = {node: number for number, node in enumerate(nodes)}
+    alone = [(node, Transport.SHM, [node]) for node in left]
+    return sorted([*found, *alone], key=lambda island: place[island[2][0]])
 
 
-def _island(name: str, transport: Transport, places: Sequence[Place]) -> Island:
-    ranks = tuple(sorted(rank for place in places for rank in place.ranks))
-    return Island(network=name, transport=transport, ranks=ranks, leader=ranks[0])
+def islands_of(hosts: Hosts) -> tuple[Island, ...]:
+    """Return the islands of a group, by their leaders: the lowest ranks, which alone would talk between islands."""
+    ranks_of = {place.name: place.ranks for place in hosts.places}
+    found = []
+    for network, transport, names in find_islands({place.name: place.facts for place in hosts.places}):
+        ranks = tuple(sorted(rank for name in names for rank in ranks_of[name]))
+        found.append(Island(network=network, transport=transport, ranks=ranks, leader=ranks[0]))
+    return tuple(sorted(found, key=lambda island: island.leader))

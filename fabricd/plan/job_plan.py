@@ -1,16 +1,22 @@
 """The plan of a job on nodes of a map: which GPUs take part, how they talk, and what their engines are told."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fabricd.errors import FabricError, InputError, UnknownNameError
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.model.collective import CollectivePlan
-from fabricd.model.path import Policy
+from fabricd.model.path import Policy, Transport
 from fabricd.model.plan_request import MAX_NODES, MAX_RANKS, PlanRequest
 from fabricd.model.snapshot import Snapshot
+from fabricd.plan.export.slurm import hostlist
+from fabricd.plan.group_islands import find_islands
+from fabricd.plan.job_topologies import topologies_of
 from fabricd.plan.settings import settings_for
+from fabricd.plan.settings.job import job_of
 from fabricd.plan.what_if import WhatIf, changed, parse_link
+
+_SHOWN = 8
 
 
 def nodes_of(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
@@ -56,6 +62,7 @@ def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectiveP
     from fabricd.plan.collective.machines import machines_of
     from fabricd.plan.collective.plan import nccl_view, ring_plan, tree_plan
     from fabricd.plan.collective.planner import Planner, Request
+    from fabricd.plan.predict import virtual_of
 
     for what, value, known in (
         ("view", request.view, ("physical", "nccl")),
@@ -70,7 +77,11 @@ def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectiveP
     )
     what_if.check_nodes(nodes)
     chosen = _chosen(request.ranks, nodes)
-    named = [(name, changed(topology_of(snapshot), what_if.of_node(name))) for name, snapshot in nodes.items()]
+    if request.view == "nccl":  # without being told, NCCL takes every port
+        topologies = {name: topology_of(snapshot) for name, snapshot in nodes.items()}
+    else:
+        topologies = topologies_of(nodes)
+    named = [(name, changed(topology, what_if.of_node(name))) for name, topology in topologies.items()]
     machines = machines_of(named, chosen)
     planner = Planner(
         Request(
@@ -80,6 +91,7 @@ def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectiveP
             collective=request.collective,
             size=request.bytes,
             routes=request.routes,
+            virtual=virtual_of(next(iter(nodes.values()))),
         )
     )
     if request.view == "nccl":
@@ -93,9 +105,23 @@ def with_settings(
 ) -> CollectivePlan:
     """Return the plan with what engines are told on its nodes; without a network, the reason says so."""
     try:
-        return replace(plan, settings=settings_for(nodes, policy=policy))
+        settings = settings_for(nodes, policy=policy)
     except FabricError as error:
         return replace(plan, because=(*plan.because, f"no settings: {error.message}"))
+    return replace(plan, settings=settings, because=(*plan.because, *_about_islands(nodes)))
+
+
+def _about_islands(nodes: Mapping[str, Snapshot]) -> Iterator[str]:
+    """Say which nodes something faster joins than the TCP that joins all of them."""
+    if len(nodes) < 2 or job_of(nodes).transport is not Transport.ETHERNET:
+        return
+    islands = find_islands(nodes)
+    if islands:
+        told = [f"{hostlist(names)} over {network} ({transport})" for network, transport, names in islands[:_SHOWN]]
+        more = f" and {len(islands) - _SHOWN} more" if len(islands) > _SHOWN else ""
+        yield f"{len(islands)} islands, with TCP alone between them: {'; '.join(told)}{more}"
+        leaders = ", ".join(names[0] for _, _, names in islands[:_SHOWN])
+        yield f"a hierarchy would talk inside the islands, and between them by {leaders} alone"
 
 
 def _node_part(rank: str) -> str | None:

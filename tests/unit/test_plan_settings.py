@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from fabricd.errors import InputError, NoNetworkError, UnknownNameError
 from fabricd.localview import LocalView, ViewHca, ViewInterface
+from fabricd.model.collective import CollectivePlan
 from fabricd.model.device import Gid, Gpu, HcaPort, InterfaceKind, IpAddress
 from fabricd.model.identity import Cpu, NodeIdentity
 from fabricd.model.network import NetworkRule
 from fabricd.model.path import Policy
 from fabricd.model.topology_file import TopologyFile
+from fabricd.plan.job_plan import with_settings
 from fabricd.plan.settings import SiteChoices, as_seen, of_node, settings_for
 from fabricd.plan.settings.gid import Scan, nccl_index, ucx_index
 from fabricd.plan.settings.sockets import default_interfaces
@@ -365,6 +367,20 @@ def test_the_faster_class_is_taken_unless_the_order_of_classes_is_to_hold():
     )
     assert nccl(a, b)["NCCL_NET"] == "Socket"
     assert nccl(a, b, policy=Policy.PRIORITY)["NCCL_NET"] == "IB"
+
+
+def test_a_plan_names_islands_that_only_tcp_joins():
+    nodes = {}
+    for name, host, prefix in (("a", 1, 1), ("b", 2, 1), ("c", 3, 2), ("d", 4, 2)):
+        port = ib_port(lid=host, prefix=f"fec0:0000:0000:{prefix:04x}")
+        nodes[name] = replace(with_nics(node(name), nic("eth0", f"10.0.0.{host}/24")), hcas=(hca("mlx5_0", port),))
+    plan = CollectivePlan(collective="all_reduce", bytes=1, ranks=())
+    assert with_settings(plan, nodes).because == (
+        "2 islands, with TCP alone between them: a,b over ib:fec0:0000:0000:0001 (infiniband); "
+        "c,d over ib:fec0:0000:0000:0002 (infiniband)",
+        "a hierarchy would talk inside the islands, and between them by a, c alone",
+    )
+    assert with_settings(plan, {name: nodes[name] for name in "ab"}).because == ()
 
 
 def test_a_container_is_told_its_own_names():
