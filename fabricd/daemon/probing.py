@@ -22,8 +22,8 @@ from fabricd.probe.nvml_events import gpu_events
 _log = logging.getLogger("fabricd.probe")
 
 #: What an event of the kernel's network part makes old: an RDMA port goes down with its interface. They come settled,
-#: and twice a second at most.
-NETWORK_PROBES = frozenset({"netlink", "pci", "rdma"})
+#: and twice a second at most. Where PCI functions came or went with them, a glance tells.
+NETWORK_PROBES = frozenset({"netlink", "rdma"})
 #: What an event of a GPU makes old.
 GPU_PROBES = frozenset({"nvml", "pci"})
 #: Probes that ask a library or a service which may take many seconds, or for ever, or that may read a file of many
@@ -69,6 +69,7 @@ class Prober:
         slow = SLOW_PROBES.intersection(source.names)
         self._lanes = (_Lane(source, interval, frozenset(source.names) - slow), _Lane(source, interval, slow))
         self._serving = False
+        self._glance_now = asyncio.Event()
         self._publishing = asyncio.Lock()
 
     def poke(self, probes: Collection[str]) -> None:
@@ -84,6 +85,7 @@ class Prober:
                     async for change in events:
                         _log.debug("links or addresses changed", extra={"facts": {"messages": change.messages}})
                         self.poke(NETWORK_PROBES.intersection(self._source.names))
+                        self._glance_now.set()
             except OSError as error:
                 _log.warning("no events from the kernel", extra={"facts": {"error": error}})
             await asyncio.sleep(_RETRY_SECONDS)
@@ -116,7 +118,10 @@ class Prober:
                     _log.debug("changed at a glance", extra={"facts": {"probes": probes}})
                     self.poke(set(probes).intersection(self._source.names))
             before = now
-            await asyncio.sleep(GLANCE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GLANCE_SECONDS):
+                    await self._glance_now.wait()
+            self._glance_now.clear()
 
     async def run(self) -> None:
         """Look, for ever."""
