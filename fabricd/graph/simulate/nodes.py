@@ -124,7 +124,8 @@ class _Node:
                 boot_id=self._uuid("boot"),
             ),
             instance=self._hash("instance").hex()[:16],
-            pci=tuple(device for device in self._template.pci if device.address not in gone),
+            # What is equal on nodes is one object, as in maps that were read.
+            pci=tuple(one for one in self._template.pci if one.address not in gone) if gone else self._template.pci,
             interfaces=tuple(filter(None, interfaces)),
             routes=tuple(_routes(interfaces)),
             gpus=tuple(self._gpu(gpu) for gpu in self._template.gpus),
