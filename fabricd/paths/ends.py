@@ -81,9 +81,8 @@ class Ends:
     def __init__(self) -> None:
         self._lock = Lock()
         self._names = NodeNames()
-        self._ways: OrderedDict[Hashable, tuple[Snapshot, NodeWays]] = (
-            OrderedDict()
-        )  # the last that was used at the end
+        #: By kind of machine, the last that was used at the end.
+        self._ways: OrderedDict[Hashable, tuple[Snapshot, NodeWays]] = OrderedDict()
 
     def find(self, nodes: Mapping[str, Snapshot], name: str, local: str = "") -> End:
         """Return what a name means: "eth0", "NODE/eth0", or a node's name for any of its memory.
