@@ -71,10 +71,12 @@ def at_one_speed(routes: Routes, packing: Packing, known: Sequence[Column] = (),
     pool = [*packing.columns, *known]
     for columns in (*_rounded(packing), *_greedy(pool, capacity), known):
         _keep(best, columns, capacity)
+    if max((one.total for one in best.values()), default=0.0) >= GOOD * packing.total:
+        return best
     for columns in _rerouted(routes, packing, pairs=pairs):
+        _keep(best, columns, capacity)
         if max(one.total for one in best.values()) >= GOOD * packing.total:
             break
-        _keep(best, columns, capacity)
     return best
 
 

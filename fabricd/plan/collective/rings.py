@@ -103,6 +103,22 @@ class _Master:
         """Pack anew."""
         self.weights, self.prices = _solve(self.columns, self.capacity)
 
+    def _levelled_limit(self) -> float:
+        """Return the limit at prices that are the same for links of one kind.
+
+        On a large symmetric machine all worth may sit on one link of many that are alike, which proves little.
+        """
+        links = self.routes.fabric.links
+        kinds: dict[object, list[int]] = {}
+        for number, link in enumerate(links):
+            kinds.setdefault((link.type, link.source.type, link.target.type, link.bandwidth), []).append(number)
+        prices = self.prices.copy()
+        for alike in kinds.values():
+            prices[alike] = prices[alike].mean()
+        lengths = lengths_at(prices, self.capacity)
+        least = cheapest_columns(self.routes, lengths).least
+        return float(lengths @ self.capacity) / least if least > 0 else np.inf
+
     def _useful(self, columns: Sequence[Column], lengths: Floats) -> list[Column]:
         """Return those that would carry more than they displace; before the first solution all."""
         if not self.total:
@@ -122,6 +138,8 @@ class _Master:
             ):
                 break
             self.solve()
+        if limit > CLOSE * self.total and not straight:
+            limit = min(limit, self._levelled_limit())
         return limit
 
 
