@@ -110,6 +110,7 @@ def test_a_rank_is_told_what_its_node_needs(cluster, capsys):
         ({"nodes": "a,c"}, "no node called 'c'"),
         ({"node": "z"}, "no node of this job called 'z'"),
         ({"engine": "rdma"}, "no engine called 'rdma'"),
+        ({"topo_file": "topo.xml"}, "--topo-file 'topo.xml' is no absolute path"),
     ],
 )
 def test_questions_that_cannot_be_answered_say_why(cluster, asked, told):

@@ -20,6 +20,7 @@ from fabricd.placement.read import read_placement
 from fabricd.plan.export import NODE_FORMATS, export_cluster, export_node
 from fabricd.plan.export.dot import dot
 from fabricd.plan.export.slurm import hostlist, slurm_topology
+from tests.support.machine_run import probed
 from tests.support.nodes import GEN5, hca, hgx, ib_port, mapping, node, pci
 
 LINK = "0003:04:00.0"
@@ -50,6 +51,16 @@ class TestNcclTopology:
         before, after = (view.path(view.find("gpu3"), view.find("mlx5_3")) for view in (theirs, ours))
         assert before.bandwidth_bytes_per_second == 48e9
         assert after.bandwidth_bytes_per_second == 12e9
+
+    def test_a_machine_of_the_suite_with_a_narrow_link(self):
+        found = export_node("nccl-topo", probed("l40s-8x")[0])
+        told = "the PCIe link of 0000:9c:00.0 runs at 16 GT/s x8, and NCCL would take it for 16 GT/s x16"
+        assert found.notes == (told,)
+        view = NcclView(read(found.text))
+        narrow, healthy = (
+            view.path(view.find(gpu), view.find("gpu7")).bandwidth_bytes_per_second for gpu in ("gpu6", "gpu5")
+        )
+        assert narrow < healthy
 
     def test_a_slow_link_counts_but_for_gpus_that_idle(self):
         slow = PcieLink(speed_gts=8.0, width=16, max_speed_gts=32.0, max_width=16)

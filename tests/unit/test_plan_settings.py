@@ -18,6 +18,7 @@ from fabricd.plan.job_plan import with_settings
 from fabricd.plan.settings import SiteChoices, as_seen, of_node, settings_for
 from fabricd.plan.settings.gid import Scan, nccl_index, ucx_index
 from fabricd.plan.settings.sockets import default_interfaces
+from tests.support.composed import member
 from tests.support.nodes import BRIDGE, GEN4, hca, hgx, ib_port, nic, node, nvlinks, pci
 
 
@@ -311,8 +312,18 @@ def test_a_virtual_machine_is_told_the_file_that_describes_it():
         topology_file=TopologyFile(path="/opt/topo.xml", text=xml),
     )
     guest = replace(made, node=replace(made.node, virtualization="microsoft"))
-    assert nccl(guest) == {"NCCL_TOPO_FILE": {"a": "/opt/topo.xml"}}
+    assert nccl(guest) == {"NCCL_TOPO_FILE": "/opt/topo.xml"}
     assert nccl(made) == {}, "bare metal hides nothing"
+
+
+def test_two_machines_of_azure_get_what_their_maker_recommends():
+    """The image's topology file, and the InfiniBand adapters without the one that is the virtual machine's Ethernet."""
+    found = nccl(*(member("azure-nd-h100-v5", name, number) for number, name in enumerate("ab")))
+    assert found == {
+        "NCCL_NET": "IB",
+        "NCCL_IB_HCA": "=" + ",".join(f"mlx5_ib{index}:1" for index in range(8)),
+        "NCCL_TOPO_FILE": "/opt/microsoft/ndv5/topo.xml",
+    }
 
 
 def test_efa_and_slingshot_are_told_their_provider():

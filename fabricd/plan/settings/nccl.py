@@ -236,13 +236,19 @@ def _have_nvlink(a: Gpu, b: Gpu) -> bool:
 def _topo_file(job: Job, site: SiteChoices) -> Iterator[Setting]:
     """Name a topology file on each node where NCCL would not see how its devices hang together."""
     written = site.topo_files or {}
+    paths, reasons = {}, {}
     for node, snapshot in job.nodes.items():
         placed = placement(snapshot)
-        path, why = written.get(node, ""), "corrected from the facts of this map"
-        if not path and placed.template is not None and snapshot.topology_file is not None:
-            path, why = snapshot.topology_file.path, placed.notes[-1] if placed.notes else "it describes this machine"
-        if path.startswith("/"):
-            yield Setting(name="NCCL_TOPO_FILE", value=path, scope="node", node=node, because=why)
+        file = snapshot.topology_file if placed.template is not None else None
+        if written.get(node, "").startswith("/"):
+            paths[node], reasons[node] = written[node], "as asked for: it corrects what NCCL would find"
+        elif file is not None and file.path.startswith("/"):
+            paths[node], reasons[node] = file.path, placed.notes[-1] if placed.notes else "it describes this machine"
+    if len(paths) == len(job.nodes) and len(set(paths.values())) == 1:
+        yield from by_node("NCCL_TOPO_FILE", paths, next(iter(reasons.values())))
+        return
+    for node, path in paths.items():
+        yield Setting(name="NCCL_TOPO_FILE", value=path, scope="node", node=node, because=reasons[node])
 
 
 def _of_site(job: Job, site: SiteChoices) -> Iterator[Setting]:
