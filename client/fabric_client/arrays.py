@@ -1,7 +1,7 @@
 """The door for arrays in host memory: a wrong array is an error here, not a hang or garbage at the peers.
 
-As a module it is an :class:`fabric_client.engine.base.ArrayDoor`. Its buffers are NumPy arrays, which share the memory
-of what the user passed.
+As a module it is an :class:`fabric_client.engine.base.ArrayDoor`; MPI reduces what NumPy can. Its buffers are NumPy
+arrays, which share the memory of what the user passed.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_client import foreign
-from fabric_client.ops import ReduceOp, check_op_for_dtype
+from fabric_client.ops import check_reducible as check_reducible
 from fabricd.errors import InputError
 
 Array = NDArray[Any]
@@ -82,23 +82,16 @@ def as_result(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Ar
     Raises:
         InputError: an ``out`` that cannot take it.
     """
-    return np.empty(shape, dtype) if out is None else as_output(out, shape, dtype)
+    if out is None:
+        return np.empty(shape, dtype)
+    if type(out) is np.ndarray and out.dtype is dtype and out.shape == shape and out.flags.carray:
+        return out  # the usual one, for small messages: all that as_output asks
+    return as_output(out, shape, dtype)
 
 
 def give(result: Array, like: object) -> Any:
     """Return a new result in the kind of array that ``like``, the user's input, is."""
     return result if isinstance(like, np.ndarray) else foreign.like(result, like)
-
-
-def check_reducible(op: ReduceOp, dtype: "np.dtype[Any]") -> None:
-    """Refuse what cannot be reduced.
-
-    Raises:
-        InputError: the operator has no meaning for the dtype, or it is not in this machine's byte order.
-    """
-    check_op_for_dtype(op, dtype)
-    if not dtype.isnative:
-        raise InputError(f"cannot reduce {dtype}: not in this machine's byte order")
 
 
 def same_memory(one: Array, other: Array) -> bool:

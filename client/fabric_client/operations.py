@@ -47,8 +47,10 @@ class Operations:
         if async_op:
             give = partial(self._give, given)
             return self._runner.work(name, name, timeout, nbytes, give, start, *arguments)
-        self._runner.collective(name, timeout, nbytes, start, *arguments)
-        return self._give(given)
+        runner = self._runner
+        with runner.collectives:
+            runner.run(name, name, timeout, nbytes, start, *arguments)
+        return given[0] if given is not None and given[0] is not None else self._give(given)
 
     def _message(
         self,
@@ -75,7 +77,7 @@ class Operations:
         return self._arrays.give(result, like) if out is None else out
 
     def _reducible(self, array: object, op: str | ReduceOp) -> tuple[Any, ReduceOp]:
-        operator = parse_op(op)
+        operator = op if type(op) is ReduceOp else parse_op(op)
         source = self._arrays.as_input(array)
         self._arrays.check_reducible(operator, source.dtype)
         return source, operator
@@ -93,7 +95,7 @@ class Operations:
             received.append(answer)
             return pending
 
-        self._runner.collective("exchange_counts", timeout, 8 * self.size, start)
+        self._collective("exchange_counts", None, timeout, False, 8 * self.size, start)
         return [int(count) for count in received[0]]
 
     def _rows_of_all(

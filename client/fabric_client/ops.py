@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 class ReduceOp(StrEnum):
     """How ``all_reduce``, ``reduce_scatter`` and ``reduce`` combine the ranks' elements."""
 
+    __hash__ = str.__hash__  # Enum's own is Python code, which each operation would run four times
+
     SUM = "sum"
     PRODUCT = "product"
     MIN = "min"
@@ -60,12 +62,16 @@ def is_bfloat16(dtype: "np.dtype[Any]") -> bool:
     return dtype.kind == "V" and dtype.name == "bfloat16"
 
 
-def check_op_for_dtype(op: ReduceOp, dtype: "np.dtype[Any]") -> None:
-    """Refuse an operator that has no meaning for a dtype.
+def check_reducible(op: ReduceOp, dtype: "np.dtype[Any]") -> None:
+    """Refuse what cannot be reduced.
 
     Raises:
-        InputError: says which kinds the operator takes.
+        InputError: the operator has no meaning for the dtype, and which kinds it takes; or not in this machine's byte
+            order.
     """
-    if dtype.kind not in _KINDS[op] and not ("f" in _KINDS[op] and is_bfloat16(dtype)):
+    if dtype.kind in _KINDS[op]:
+        if not dtype.isnative:
+            raise InputError(f"cannot reduce {dtype}: not in this machine's byte order")
+    elif not ("f" in _KINDS[op] and is_bfloat16(dtype)):
         valid = ", ".join(_KIND_NAMES[letter] for letter in _KINDS[op])
         raise InputError(f"{op} of {dtype} has no meaning", hint=f"{op} takes {valid}; convert with array.astype(...)")

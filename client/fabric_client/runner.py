@@ -44,6 +44,7 @@ class Runner:
 
     Attributes:
         closed: nothing can be started any more, for this communicator was ended.
+        collectives: held by a blocking collective, so that those of several threads run one after another.
         spins: how often an operation is tested before anything else is looked at.
         tally: counts what ended well.
     """
@@ -76,20 +77,8 @@ class Runner:
         #: Pending in the background. What was pending when it broke stays: the engine may still write there.
         self._works: dict[int, Work] = {}
         self._orphans: list[object] = []
-        self._collectives = threading.Lock()
+        self.collectives = threading.Lock()
         _live.add(self)
-
-    def collective(
-        self,
-        name: str,
-        timeout: float | None,
-        nbytes: int,
-        start: Callable[[*Arguments], Pending],
-        *arguments: *Arguments,
-    ) -> None:
-        """Run a collective; blocking ones of one communicator run one at a time, also from several threads."""
-        with self._collectives:
-            self.run(name, name, timeout, nbytes, start, *arguments)
 
     def run(
         self,
@@ -157,7 +146,7 @@ class Runner:
             arguments: kept until it has ended.
         """
         self._reap()
-        with self._collectives:  # all ranks must start collectives in one order
+        with self.collectives:  # all ranks must start collectives in one order
             if not self._usable:
                 raise self._why_unusable(what)
             try:
@@ -182,7 +171,8 @@ class Runner:
             made.append(self.engine.split(color, key))
             return made[0]
 
-        self.collective(what, timeout, 0, start)
+        with self.collectives:
+            self.run(what, what, timeout, 0, start)
         engine = made[0].engine()
         if engine is None:
             return None
@@ -234,7 +224,8 @@ class Runner:
             return
         try:
             self._settle(timeout)
-            self.collective("close", timeout, 0, self.engine.farewell)
+            with self.collectives:
+                self.run("close", "close", timeout, 0, self.engine.farewell)
         except RankLostError as error:
             self.give_up(error)
             if not error.details.get("left"):

@@ -24,8 +24,9 @@ class Tally:
     def add(self, name: str, nbytes: int, seconds: float) -> None:
         """Count one operation."""
         with self._lock:
-            counted = self._counted.get(name)
-            if counted is None:
+            try:
+                counted = self._counted[name]
+            except KeyError:
                 counted = self._counted[name] = [0, 0, 0.0]
             counted[0] += 1
             counted[1] += nbytes

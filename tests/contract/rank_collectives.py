@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_client import Communicator, InputError, ReduceOp, create_communicator
-from fabric_client.ops import check_op_for_dtype
+from fabric_client.ops import check_reducible
 
 Array = NDArray[Any]
 Cell = Callable[[], str]
@@ -135,7 +135,7 @@ class Contract:
 
     def has_meaning(self, op: ReduceOp, dtype: str) -> bool:
         try:
-            check_op_for_dtype(op, np.dtype(dtype))
+            check_reducible(op, np.dtype(dtype))
         except InputError:
             return False
         return True

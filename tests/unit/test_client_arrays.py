@@ -5,7 +5,7 @@ import pytest
 
 from fabric_client.arrays import apart, as_input, as_output, check_writable, same_memory
 from fabric_client.operations import check_leading_axis
-from fabric_client.ops import ReduceOp, check_op_for_dtype, parse_op
+from fabric_client.ops import ReduceOp, check_reducible, parse_op
 from fabricd.errors import InputError
 
 
@@ -86,7 +86,7 @@ def test_operators_by_name():
 )  # fmt: skip
 def test_operators_without_meaning_are_refused(op, dtype, fine):
     if fine:
-        check_op_for_dtype(parse_op(op), np.dtype(dtype))
+        check_reducible(parse_op(op), np.dtype(dtype))
     else:
         with pytest.raises(InputError, match="has no meaning"):
-            check_op_for_dtype(parse_op(op), np.dtype(dtype))
+            check_reducible(parse_op(op), np.dtype(dtype))

@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from fabric_client import progress
+from fabric_client import arrays, progress
 from fabric_client.environment import Identity
 from fabric_client.explain import explain_communicator
+from fabric_client.operations import Operations
 from fabric_client.progress import spins_for, wait_for
 from fabric_client.runner import Runner
 from fabricd.errors import CommunicatorError, EngineError, InputError, OperationTimeoutError, RankLostError
@@ -80,7 +81,7 @@ def test_ranks_that_share_cores_look_up_sooner():
 class Engine:
     """An engine whose operations are given."""
 
-    name, rank, size = "test", 1, 4
+    name, rank, size, arrays = "test", 1, 4, arrays
 
     def __init__(self, *pending):
         self.pending = list(pending)
@@ -153,8 +154,10 @@ def test_collectives_of_several_threads_run_one_at_a_time():
             running[0] -= 1
             return True
 
-    runner = runner_of()
-    threads = [threading.Thread(target=runner.collective, args=("x", None, 0, Slow)) for _ in range(6)]
+    operations = Operations(runner_of())
+    threads = [
+        threading.Thread(target=operations._collective, args=("x", None, None, False, 0, Slow)) for _ in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -11,6 +11,7 @@ from fabric_client.engine.base import ArrayDoor, Pending
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import (
     OPS,
+    TYPES,
     Both,
     MakingEngine,
     MpiPending,
@@ -59,12 +60,14 @@ class MpiEngine:
 
     def all_reduce(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
-        if reduced_in_float32(array):
+        datatype = TYPES.get(array.dtype.char)  # written out, for nothing is called as often
+        if datatype is None:
             wide = array.astype(np.float32)
             narrow = narrowed(wide, out, op, self.size)
             return self._start(self._comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
-        source = MPI.IN_PLACE if array is out else typed(array)
-        return self._start(self._comm.Iallreduce, source, typed(out), OPS[op], after=divided(out, op, self.size))
+        source = MPI.IN_PLACE if array is out else [array, array.size, datatype]
+        after = divided(out, op, self.size) if op is ReduceOp.AVERAGE else None
+        return self._start(self._comm.Iallreduce, source, [out, out.size, datatype], OPS[op], after=after)
 
     def reduce(self, array: Array, out: Array | None, op: ReduceOp, root: int) -> Pending:
         """See the protocol."""

@@ -29,8 +29,8 @@ OPS = {
     ReduceOp.BITWISE_OR: MPI.BOR,
     ReduceOp.BITWISE_XOR: MPI.BXOR,
 }
-#: numpy's type characters name C types, as MPI's datatypes do.
-_TYPES = {
+#: numpy's type characters name C types, as MPI's datatypes do. 16-bit floats have none: see ``reduced_in_float32``.
+TYPES = {
     "?": MPI.UINT8_T,  # false and true are 0 and 1; MPI's own bool has neither minimum nor maximum
     "b": MPI.SIGNED_CHAR,
     "B": MPI.UNSIGNED_CHAR,
@@ -146,7 +146,7 @@ def reduced_in_float32(array: Array) -> bool:
 
 def typed(array: Array, count: int | None = None) -> list[Any]:
     """Return a buffer for data that is computed with; ``count`` is of one block where MPI counts blocks."""
-    return [array, array.size if count is None else count, _TYPES[array.dtype.char]]
+    return [array, array.size if count is None else count, TYPES[array.dtype.char]]
 
 
 def in_bytes(array: Array, count: int | None = None) -> list[Any]:

@@ -1,0 +1,210 @@
+"""Operations in the background: what their handles say, and what becomes of them when the group fails."""
+
+import threading
+import time
+
+import pytest
+
+from fabric_client.runner import Runner
+from fabricd.errors import CommunicatorError, EngineError, InputError, OperationTimeoutError, RankLostError
+
+
+class Scripted:
+    """An operation that ends when told, or with an error."""
+
+    def __init__(self):
+        self.ends = False
+        self.error = None
+        self.tests = 0
+
+    def test(self):
+        self.tests += 1
+        if self.error is not None:
+            raise self.error
+        return self.ends
+
+
+class Engine:
+    name, rank, size, arrays = "test", 0, 2, None
+    abandoned = ended = False
+
+    def __init__(self, made=None):
+        self.made = made
+
+    def abandon(self):
+        self.abandoned = True
+
+    def farewell(self):
+        pending = Scripted()
+        pending.ends = True
+        return pending
+
+    def shutdown(self, *, timeout):
+        self.ended = True
+        return True
+
+    def split(self, color, key):
+        pending = self.farewell()
+        pending.engine = lambda: self.made
+        return pending
+
+
+class Member:
+    """A group in which a rank may be lost."""
+
+    def __init__(self):
+        self.lost = None
+        self.said = []
+
+    def failure(self, during):
+        return RankLostError("g", self.lost, during=during) if self.lost else None
+
+    def leave(self):
+        self.said.append("left")
+
+    def give_up(self, what, error):
+        self.said.append(f"gave up: {error}")
+
+    def abort(self, reason):
+        self.said.append(f"aborted: {reason}")
+
+
+@pytest.fixture
+def member():
+    return Member()
+
+
+@pytest.fixture
+def runner(member):
+    return Runner(Engine(), member, "g", timeout=5.0, ranks_on_host=1)
+
+
+def begin(runner, pending, name="all_reduce", timeout=None, **more):
+    return runner.work(name, name, timeout, 8, lambda: "result", lambda: pending, **more)
+
+
+def test_its_result_is_there_when_it_has_ended(runner):
+    pending = Scripted()
+    work = begin(runner, pending)
+    assert not work.done()
+    assert work.exception() is None
+    with pytest.raises(CommunicatorError, match=r"all_reduce has not ended.*wait"):
+        work.result()
+    pending.ends = True
+    assert work.done()
+    assert work.wait() == work.result() == "result"
+    tested = pending.tests
+    assert work.done()
+    assert pending.tests == tested  # engines need not answer after the end
+    assert runner.tally.read()["all_reduce"].calls == 1
+    assert runner.tally.read()["all_reduce"].bytes == 8
+
+
+def test_a_wait_that_is_over_leaves_it_going(runner):
+    pending = Scripted()
+    work = begin(runner, pending)
+    with pytest.raises(OperationTimeoutError, match=r"has not ended within 0\.01 s; it goes on"):
+        work.wait(0.01)
+    assert not work.done()
+    pending.ends = True
+    assert work.wait(0.01) == "result"
+
+
+def test_its_own_deadline_breaks_the_communicator(runner):
+    work = begin(runner, Scripted(), timeout=0.01)
+    other = begin(runner, Scripted(), "barrier")
+    with pytest.raises(OperationTimeoutError):
+        work.wait()
+    assert isinstance(work.exception(), OperationTimeoutError)
+    with pytest.raises(CommunicatorError, match=r"barrier: .* broken since"):
+        other.wait()
+    assert runner.engine.abandoned
+
+
+def test_a_deadline_is_noticed_by_asking_too(runner):
+    work = begin(runner, Scripted(), timeout=0.01)
+    time.sleep(0.02)
+    assert work.done()
+    assert isinstance(work.exception(), OperationTimeoutError)
+
+
+def test_a_lost_rank_ends_all_that_is_pending_with_its_name(runner, member):
+    works = [begin(runner, Scripted(), name) for name in ("all_reduce", "all_gather", "barrier")]
+    assert not any(work.done() for work in works)
+    member.lost = [1]
+    for work in works:
+        with pytest.raises(RankLostError, match=r"lost rank 1 during \w+"):
+            work.wait()
+        assert work.done()
+        assert work.exception().ranks == (1,)
+
+
+def test_a_message_that_does_not_fit_is_its_own_error_only(runner):
+    short, good = Scripted(), Scripted()
+    works = [begin(runner, short, "recv"), begin(runner, good)]
+    short.error, good.ends = InputError("rank 1 sent 3 bytes"), True
+    with pytest.raises(InputError):
+        works[0].wait()
+    assert works[1].wait() == "result"
+
+
+def test_an_engine_that_fails_breaks_it(runner):
+    pending = Scripted()
+    work = begin(runner, pending)
+    pending.error = EngineError("cable")
+    assert work.done()
+    assert "cable" in str(work.exception())
+    with pytest.raises(CommunicatorError, match="broken since cable"):
+        begin(runner, Scripted())
+
+
+def test_ctrl_c_leaves_it_pending(runner):
+    pending = Scripted()
+    work = begin(runner, pending)
+    pending.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        work.wait()
+    pending.error, pending.ends = None, True
+    assert work.wait() == "result"
+
+
+def test_those_that_nobody_waits_for_do_not_pile_up(runner):
+    for _ in range(50):
+        pending = Scripted()
+        pending.ends = True
+        begin(runner, pending, "send")
+    assert len(runner._works) <= 2
+    assert runner.tally.read()["send"].calls >= 48
+
+
+def test_close_waits_for_what_is_pending(runner, member):
+    pending, short = Scripted(), Scripted()
+    work, wrong = begin(runner, pending), begin(runner, short)
+    short.error = InputError("too short")
+    threading.Timer(0.05, setattr, (pending, "ends", True)).start()
+    runner.close(None)
+    assert work.result() == "result"
+    assert isinstance(wrong.exception(), InputError)
+    assert (runner.closed, member.said) == (True, ["left"])
+
+
+def test_what_was_made_of_one_ends_with_it_and_breaks_with_it(member):
+    engines = [Engine(), Engine(), Engine()]
+    engines[0].made, engines[1].made = engines[1], engines[2]
+    first = Runner(engines[0], member, "g", timeout=1, ranks_on_host=1)
+    child = first.derive("split", 0, 0, "[0]", None)
+    grandchild = child.derive("dup", 0, 0, "[dup]", None)
+    assert grandchild.group == "g[0][dup]"
+    child.close(None)
+    assert (child.closed, grandchild.closed, first.closed) == (True, True, False)
+    assert [engine.ended for engine in engines] == [False, True, True]
+    assert member.said == []  # the group goes on
+    again = first.derive("split", 0, 0, "[0]", None)
+    failing = Scripted()
+    failing.error = EngineError("cable")
+    with pytest.raises(EngineError):
+        again.run("send", "send", None, 0, lambda: failing)
+    with pytest.raises(CommunicatorError, match="broken since cable"):
+        begin(first, Scripted())
+    first.close(None)
+    assert member.said == ["gave up: cable"]
