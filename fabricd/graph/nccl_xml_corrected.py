@@ -8,9 +8,11 @@ that hide the host's tree, the file that describes it is the base.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from fabricd.graph.nccl_xml import Element
+from fabricd.graph.nccl_xml import Element, render
 from fabricd.graph.nccl_xml_host import kernel_address
 from fabricd.graph.nccl_xml_merge import document_of
+from fabricd.graph.nccl_xml_read import read
+from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.graph.template import placement
 from fabricd.model.device import PciDevice, PcieLink
 from fabricd.model.snapshot import Snapshot
@@ -36,8 +38,7 @@ def corrected_document(
     """
     placed = placement(snapshot)
     changes = list(placed.notes[-1:]) if placed.template is not None else []
-    pci = {device.address: device for device in snapshot.pci}
-    gpus = {gpu.pci_address: gpu.pcie for gpu in snapshot.gpus}
+    pci, gpus = _devices(snapshot)
 
     def correct(element: Element) -> Element:
         if element.tag == "pci":
@@ -47,18 +48,46 @@ def corrected_document(
     return Corrected(root=_mapped(document_of(snapshot, ranks=ranks), correct), changes=tuple(changes))
 
 
+def corrected_topology(snapshot: Snapshot) -> NcclTopology:
+    """Return what NCCL would read of a host that was given this file; ranks are the GPUs' indices.
+
+    Raises:
+        ParseError: facts that no topology can hold, such as two GPUs at one address.
+    """
+    root = corrected_document(snapshot).root
+    return read(render(root), source=f"topology of {snapshot.node.name or 'this host'}")
+
+
 def _mapped(element: Element, change: Callable[[Element], Element]) -> Element:
     """Return an element with a change made to it and to all below; documents are at most some dozen levels deep."""
     changed = change(element)
     return changed.with_children(tuple(_mapped(child, change) for child in changed.children))
 
 
+def link_changes(snapshot: Snapshot) -> list[str]:
+    """Return which PCIe links of a host do less than both of their ends could, one sentence each."""
+    pci, gpus = _devices(snapshot)
+    return [told for address in pci if (told := _worse(address, pci, gpus)[1])]
+
+
+def _devices(snapshot: Snapshot) -> tuple[dict[str, PciDevice], dict[str, PcieLink]]:
+    pci = {device.address: device for device in snapshot.pci}
+    return pci, {gpu.pci_address: gpu.pcie for gpu in snapshot.gpus}
+
+
 def _link(element: Element, pci: Mapping[str, PciDevice], gpus: Mapping[str, PcieLink], changes: list[str]) -> Element:
     """Return a device with the speed and width that its link has, where that is less than what is written."""
-    address = kernel_address(element.attributes.get("busid", ""))
+    values, told = _worse(kernel_address(element.attributes.get("busid", "")), pci, gpus)
+    if told:
+        changes.append(told)
+    return replace(element, attributes={**element.attributes, **values}) if values else element
+
+
+def _worse(address: str, pci: Mapping[str, PciDevice], gpus: Mapping[str, PcieLink]) -> tuple[dict[str, str], str]:
+    """Return the attributes of a link that does less than it could, and a sentence about it; neither for others."""
     device = pci.get(address)
     if device is None:
-        return element
+        return {}, ""
     port = pci[device.parent].link if device.parent in pci else PcieLink()
     width = device.link.width or port.width
     # A GPU lowers its speed while it idles, but never its width.
@@ -72,10 +101,13 @@ def _link(element: Element, pci: Mapping[str, PciDevice], gpus: Mapping[str, Pci
     if speed and most_speed and speed < most_speed:
         values["link_speed"] = f"{speed:.1f} GT/s PCIe"
     if not values:
-        return element
-    now, could = f"{speed or most_speed:g} GT/s x{width}", f"{most_speed:g} GT/s x{most_width}"
-    changes.append(f"the PCIe link of {address} runs at {now}, and NCCL would take it for {could}")
-    return replace(element, attributes={**element.attributes, **values})
+        return {}, ""
+    now, could = f"{_rate(speed or most_speed)} x{width}", f"{_rate(most_speed)} x{most_width}"
+    return values, f"the PCIe link of {address} runs at {now}, and NCCL would take it for {could}"
+
+
+def _rate(speed: float | None) -> str:
+    return f"{speed:g} GT/s" if speed else "? GT/s"
 
 
 def _port(element: Element, measured: Mapping[str, float], changes: list[str]) -> Element:
