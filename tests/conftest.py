@@ -21,7 +21,7 @@ from tests.support.leaks import Watch
 ENVIRONMENT = (
     "FABRICD_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR",
     "MASTER_PORT", "TORCHELASTIC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "MPICH_", "MPIR_", "HYDRA_", "UCX_",
-    "FI_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR",
+    "FI_", "NCCL_", "GLOO_", "JAX_", "TORCH_", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR",
 )  # fmt: skip
 
 # How fast a machine draws and runs examples says nothing about the code; and what CI says must not be luck.
@@ -47,7 +47,7 @@ class Session:
             os.environ["FABRICD_CI"] = "1"  # workers are to know
         self.cannot = {
             "root": _why_no_hosts(), "mpi": _why_no_mpi(), "ibsim": _why_no_ibsim(), "etcd": _why_no_etcd(),
-            "corpus": self._why_no_corpus(),
+            "corpus": self._why_no_corpus(), "frameworks": _why_no_frameworks(),
         }  # fmt: skip
         self.passed = 0
         self.left: list[str] = []
@@ -75,6 +75,15 @@ def _why_no_etcd() -> str:
 def _why_no_mpi() -> str:
     missing = [module for module in ("mpi4py", "numpy") if importlib.util.find_spec(module) is None]
     return f"not installed: {', '.join(missing)} (pip install 'fabricd[mpi]')" if missing else ""
+
+
+def _why_no_frameworks() -> str:
+    missing = [module for module in ("torch", "jax") if importlib.util.find_spec(module) is None]
+    return (
+        f"not installed: {', '.join(missing)} (make setup-tests; pip install 'fabricd[test-engines]')"
+        if missing
+        else ""
+    )
 
 
 def _why_no_ibsim() -> str:

@@ -22,12 +22,13 @@ def explain_communicator(runner: Runner, identity: Identity) -> str:
     ]
     if membership is not None:
         lines.append(f"rendezvous: {membership.describe()}")
-        lines.extend(_plan_lines(membership.plan))
+        lines.extend(plan_lines(membership.plan))
     lines.extend(engine.describe())
     return "\n".join(lines)
 
 
-def _plan_lines(plan: GroupPlan) -> list[str]:
+def plan_lines(plan: GroupPlan) -> list[str]:
+    """Return what a plan says of hosts and networks, and why."""
     hosts: dict[int, list[int]] = {}
     for part in plan.ranks:
         hosts.setdefault(part.host_index, []).append(part.rank)

@@ -1,5 +1,6 @@
 """Joining a group: what every engine and framework begins with."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -50,7 +51,7 @@ def join_group(
     url: str | None,
     secret: str | None,
     timeout: float,
-    environ: Mapping[str, str],
+    environ: Mapping[str, str] | None = None,
 ) -> Joined:
     """Register with the group's daemon, wait for the other ranks and the plan, and watch the others from then on.
 
@@ -60,13 +61,14 @@ def join_group(
         url: the group's daemon; None looks into the environment.
         secret: the group's; None looks into the environment.
         timeout: seconds for all ranks to come.
-        environ: the environment.
+        environ: the environment, by default this process's.
 
     Raises:
         UnreachableError: no daemon answers.
         AccessError: token or secret missing or wrong.
         GroupError: ranks are missing, or of another size, or aborted; no network joins them.
     """
+    environ = os.environ if environ is None else environ
     address = find_daemon(url, environ=environ, all_local=identity.all_local)
     secret = find_group_secret(secret, environ=environ)
     member = Member(identity.group, identity.rank, identity.size, identity.incarnation, new_claim())

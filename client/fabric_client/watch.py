@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable
 
 import httpx
 
@@ -48,11 +49,13 @@ class GroupWatch:
     Attributes:
         alert: something happened that may concern a pending operation; cheap to read in a loop, from any thread.
         watched: False once the daemon does not know the group any more.
+        on_failure: called once, in the watching thread, when the group has failed; for engines that nothing else wakes.
     """
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self.alert = False
         self.watched = True
+        self.on_failure: Callable[[FabricError], None] = lambda error: None
         self._rendezvous = rendezvous
         self._group = rendezvous.member.group
         self._error: FabricError | None = None
@@ -156,9 +159,12 @@ class GroupWatch:
             _LOG.warning("group %r goes on unwatched, lost ranks will not be noticed: %s", self._group, error)
 
     def _fail(self, error: FabricError) -> None:
+        first = self._error is None
         self._error = self._error or error  # the first is the reason of the others
         self._connected.set()
         self.alert = True
+        if first and not self._stopped:
+            self.on_failure(error)
 
 
 def _socket_of(response: httpx.Response) -> socket.socket | None:

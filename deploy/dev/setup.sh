@@ -86,7 +86,6 @@ link_pyverbs() {
 }
 
 environment() {
-    local log=.venv/setup.log
     if ! .venv/bin/python -c '' 2>/dev/null; then
         local python
         python=$(base_python)
@@ -94,8 +93,13 @@ environment() {
         "$python" -m venv --clear .venv
     fi
     link_pyverbs
+    packages dev
+}
+
+packages() {
+    local log=.venv/setup.log
     say "installing Python packages into .venv (once; log in $log)"
-    if ! .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check -e '.[dev]' \
+    if ! .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check -e ".[$1]" \
         </dev/null >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         return 1
@@ -122,9 +126,15 @@ wanted=${1:-use}  # "tests": also what only the tests need
 exec 9>.venv.lock
 flock 9
 debian_packages
-stamp=.venv/setup.stamp
-if [ ! -e "$stamp" ] || [ "$(state)" != "$(cat "$stamp")" ]; then
+is_new() { [ ! -e "$1" ] || [ "$(state)" != "$(cat "$1")" ]; }
+if is_new .venv/setup.stamp; then
     environment
-    state >"$stamp"
+    state >.venv/setup.stamp
 fi
-if [ "$wanted" = tests ]; then etcd_program; fi
+if [ "$wanted" = tests ]; then
+    if is_new .venv/tests.stamp; then
+        packages dev,test-engines
+        state >.venv/tests.stamp
+    fi
+    etcd_program
+fi

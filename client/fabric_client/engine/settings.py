@@ -13,7 +13,22 @@ from fabricd.model.plan import Setting
 #: All that a plan may set. Never a path, a plugin or a preloaded library: the plan comes over a network.
 ALLOWED = frozenset(
     {
+        "GLOO_SOCKET_IFNAME",
         "MPIR_CVAR_CH4_NETMOD",
+        "NCCL_CROSS_NIC",
+        "NCCL_IB_ADDR_FAMILY",
+        "NCCL_IB_ADDR_RANGE",
+        "NCCL_IB_GID_INDEX",
+        "NCCL_IB_HCA",
+        "NCCL_IB_PKEY",
+        "NCCL_IB_ROCE_VERSION_NUM",
+        "NCCL_IB_SL",
+        "NCCL_IB_TC",
+        "NCCL_NET",
+        "NCCL_NET_GDR_LEVEL",
+        "NCCL_P2P_LEVEL",
+        "NCCL_SOCKET_FAMILY",
+        "NCCL_SOCKET_IFNAME",
         "UCX_IB_GID_INDEX",
         "UCX_IB_PKEY",
         "UCX_IB_SL",
@@ -58,6 +73,7 @@ def choose_settings(
     """
     chosen: dict[str, str] = {}
     notes: list[str] = []
+    settings = tuple(settings)
     for setting in settings:
         if setting.name not in ALLOWED or not _VALUE.fullmatch(setting.value):
             raise EngineError(
@@ -72,10 +88,25 @@ def choose_settings(
         chosen[setting.name] = setting.value
         because = f" ({setting.because})" if setting.because else ""
         notes.append(f"{setting.name}={setting.value}{because}")
-    effective = {**environ, **chosen}
-    check_devices(effective.get("UCX_NET_DEVICES", ""), view)
-    check_transports(effective.get("UCX_TLS", ""), view)
+    check_interface(chosen.get("GLOO_SOCKET_IFNAME", ""), view)
+    if any(setting.name.startswith("UCX_") for setting in settings):  # else the user's are for something else
+        effective = {**environ, **chosen}
+        check_devices(effective.get("UCX_NET_DEVICES", ""), view)
+        check_transports(effective.get("UCX_TLS", ""), view)
     return chosen, tuple(notes)
+
+
+def check_interface(name: str, view: LocalView) -> None:
+    """Refuse a network interface that this process does not have; "" is none.
+
+    Raises:
+        EngineError: names those there are.
+    """
+    here = sorted(interface.name for interface in view.interfaces)
+    if name and name not in here:
+        raise EngineError(
+            f"the plan uses interface {name[:60]}, which this process does not have", hint="here: " + ", ".join(here)
+        )
 
 
 def check_devices(value: str, view: LocalView) -> None:

@@ -1,0 +1,212 @@
+"""A group beneath a framework that has engines of its own, PyTorch or JAX: the plan, who is lost, and how to go."""
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from fabric_client.engine.settings import choose_settings
+from fabric_client.explain import plan_lines
+from fabric_client.joining import Joined
+from fabricd.errors import CommunicatorError, EngineError, FabricError
+
+#: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
+_VERDICT_SECONDS = 3.0
+#: How long the first rank that closes waits for the others, who may still need what it serves.
+_CLOSE_SECONDS = 10.0
+_FIRST_FENCE, _LAST_FENCE = 0, 1
+_LOOPBACK = "127.0.0.1"
+
+
+class FrameworkGroup:
+    """This process's place in a group whose data a framework moves.
+
+    As a context manager it closes the framework's engine at the end of the block. What the framework raises because a
+    rank is lost leaves the block as the typed error that names the rank.
+
+    Attributes:
+        rank: in the framework.
+        size: number of ranks.
+        launcher_rank: as the launcher counts, and the plan.
+        settings: environment variables that are set for as long as the group lives.
+    """
+
+    def __init__(self, joined: Joined, framework: str) -> None:
+        """Take the plan's settings; nothing is set yet.
+
+        Args:
+            joined: a rank in a complete group.
+            framework: what moves the data, for messages.
+
+        Raises:
+            EngineError: settings that cannot work here.
+        """
+        self.joined = joined
+        self.framework = framework
+        self.rank = self.launcher_rank = joined.answer.rank
+        self.size = joined.answer.size
+        self.closed = False
+        self.settings, notes = choose_settings(joined.part.settings, joined.view, os.environ)
+        self.lines = list(notes)
+        self._before: dict[str, str | None] = {}
+        self._end: Callable[[bool], None] = lambda peacefully: None
+        self._pid = os.getpid()
+
+    def own_address(self) -> str:
+        """Return this rank's address on the planned network, of the loopback where all ranks are on one host.
+
+        Raises:
+            EngineError: it has none.
+        """
+        part, plan = self.joined.part, self.joined.answer.plan
+        if part.address:
+            return part.address
+        if len({one.node for one in plan.ranks}) == 1:
+            return _LOOPBACK
+        raise EngineError(
+            f"the plan of group {self.joined.identity.group!r} names no IP address of rank {self.launcher_rank}, "
+            f"and {self.framework} meets by IP",
+            hint="give the hosts' data network IP addresses, or a network for management",
+        )
+
+    def start(self, begin: Callable[[], None], end: Callable[[bool], None]) -> None:
+        """Set the settings and start the framework's engine.
+
+        Args:
+            begin: starts it.
+            end: ends it; is told whether all ranks do so in peace.
+
+        Raises:
+            FabricError: what became of the group meanwhile.
+        """
+        self._before = {name: os.environ.get(name) for name in self.settings}
+        # They stay: frameworks read them again for each further group of ranks.
+        os.environ.update(self.settings)
+        try:
+            begin()
+        except BaseException as error:
+            verdict = self._verdict(error)
+            self._put_back()
+            self.joined.membership.give_up(f"rank {self.launcher_rank} could not start {self.framework}", error)
+            if verdict is error:
+                raise
+            raise verdict from error
+        self._end = end
+        atexit.register(self._end_of_process)
+
+    def meet(self, key: str, value: str | None, *, timeout: float) -> str:
+        """Exchange a word over the daemon's authenticated fence, once: one rank gives it, all have it.
+
+        Args:
+            key: what it is.
+            value: None for those who only ask.
+            timeout: seconds to wait for the others.
+
+        Raises:
+            EngineError: nobody gave it.
+            FabricError: what became of the group.
+        """
+        keys = {} if value is None else {key: value}
+        answer = self.joined.rendezvous.fence(_FIRST_FENCE, keys, timeout=timeout).get(key)
+        if answer is None:
+            raise EngineError(f"no rank of group {self.joined.identity.group!r} says {key}")
+        return answer
+
+    def failure(self) -> FabricError | None:
+        """Return why the group cannot go on, or None. Ranks that left in peace are no reason."""
+        found = self.joined.membership.failure(self.framework)
+        return None if found is None or found.details.get("left") else found
+
+    def check(self) -> None:
+        """Raise when the group cannot go on; cheap, to be called between steps.
+
+        Raises:
+            RankLostError, GroupError: what became of it.
+        """
+        found = self.failure()
+        if found is not None:
+            raise found
+
+    def explain(self) -> str:
+        """Return what was planned, why, and what is in force."""
+        identity, membership = self.joined.identity, self.joined.membership
+        lines = [
+            f"group {identity.group}: rank {self.rank} of {self.size} (from {identity.source}), {self.framework}",
+            f"rendezvous: {membership.describe()}",
+            *plan_lines(membership.plan),
+            *self.lines,
+        ]
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        """End the framework's engine together with the other ranks, and leave the group. Safe to repeat."""
+        if self._is_over():
+            return
+        if self.failure() is None:
+            with contextlib.suppress(FabricError):  # those that do not come are not waited for
+                self.joined.rendezvous.fence(_LAST_FENCE, {}, timeout=_CLOSE_SECONDS)
+        self._finish(peacefully=self.failure() is None)
+        self.joined.membership.leave()
+
+    def _finish(self, *, peacefully: bool) -> None:
+        self.closed = True
+        atexit.unregister(self._end_of_process)
+        try:
+            self._end(peacefully)
+        finally:
+            self._put_back()
+
+    def _is_over(self) -> bool:
+        return self.closed or os.getpid() != self._pid
+
+    def _put_back(self) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._before = {}
+
+    def _end_of_process(self) -> None:
+        """Exit handler. A rank that fails tells the others why; one that ends without closing just leaves."""
+        if self._is_over():
+            return
+        self.closed = True
+        failed_with = getattr(sys, "last_value", None)
+        if failed_with is not None:
+            self.joined.membership.give_up(f"rank {self.launcher_rank}", failed_with)
+        else:
+            self.joined.membership.leave()
+
+    def _verdict(self, error: BaseException) -> BaseException:
+        """Return the error to raise: that a rank is lost says more than what the framework saw of it."""
+        if isinstance(error, FabricError) or not isinstance(error, Exception):
+            return error
+        patience = _VERDICT_SECONDS if isinstance(error, RuntimeError) else 0.0  # which is what frameworks raise
+        deadline = time.monotonic() + patience
+        while (found := self.joined.membership.failure(self.framework)) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return error if found is None else found
+
+    def __enter__(self) -> Self:
+        if self.closed:
+            raise CommunicatorError(f"the process group of {self.joined.identity.group!r} is closed")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        if self._is_over():
+            return
+        verdict = self._verdict(error)
+        self._finish(peacefully=False)
+        self.joined.membership.give_up(f"rank {self.launcher_rank}", verdict)
+        if verdict is not error:
+            raise verdict from error
