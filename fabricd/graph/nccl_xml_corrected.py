@@ -67,7 +67,9 @@ def _mapped(element: Element, change: Callable[[Element], Element]) -> Element:
 def link_changes(snapshot: Snapshot) -> list[str]:
     """Return which PCIe links of a host do less than both of their ends could, one sentence each."""
     pci, gpus = _devices(snapshot)
-    return [told for address in pci if (told := _worse(address, pci, gpus)[1])]
+    told = {address: sentence for address in pci if (sentence := _worse(address, pci, gpus)[1])}
+    ports = {pci[address].parent for address in told}  # the upper end of the same link
+    return [sentence for address, sentence in told.items() if address not in ports]
 
 
 def _devices(snapshot: Snapshot) -> tuple[dict[str, PciDevice], dict[str, PcieLink]]:
