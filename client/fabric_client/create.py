@@ -3,7 +3,7 @@
 import atexit
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fabric_client.engine.base import Engine
 from fabric_client.environment import Identity, identify, pmi_is_alive
@@ -12,9 +12,13 @@ from fabric_client.membership import Membership
 from fabric_client.runner import Runner
 from fabricd.errors import InputError, UnavailableError
 from fabricd.install import install_line
+from fabricd.localview import collect
 
 if TYPE_CHECKING:  # it needs NumPy, and whoever lacks that shall read what to install
     from fabric_client.communicator import Communicator
+    from fabric_client.engine.device import Device
+
+_AUTO = "auto"  #: of the group interface: the plan says which engine
 
 
 def create_communicator(
@@ -26,6 +30,8 @@ def create_communicator(
     timeout: float = 60.0,
     operation_timeout: float | None = 1800.0,
     secret: str | None = None,
+    engine: Literal["mpi", "nccl"] | None = None,
+    device: "int | Device | None" = None,
 ) -> "Communicator":
     """Join a group, let its daemon plan, and return a communicator on the planned path.
 
@@ -38,6 +44,9 @@ def create_communicator(
     ``FABRICD_GROUP``) is named and the launcher's PMI is alive and agrees about rank and size, its MPI is used as it
     is, without plan and daemon.
 
+    The engine is mpi for arrays in memory of hosts, nccl for arrays in memory of GPUs, on all ranks the same. Left out,
+    the plan chooses nccl where every rank has a GPU of its own, CuPy and NCCL, else mpi, and ``explain()`` says why.
+
     Blocking; call it from one thread. Ctrl-C is heard. A rank that is lost meanwhile raises RankLostError here.
 
     Args:
@@ -45,45 +54,61 @@ def create_communicator(
         rank: this process's rank.
         world_size: number of ranks.
         url: the group's daemon: ``http://HOST:PORT``, ``https://...`` or ``unix:/path``.
-        timeout: seconds for all ranks to come, and as long again for MPI to start.
+        timeout: seconds for all ranks to come, and as long again for the engine to start.
         operation_timeout: default deadline of each operation in seconds; None waits for ever.
         secret: the group's secret, the same on every rank.
+        engine: "mpi" or "nccl", the same on every rank; None lets the plan choose.
+        device: with ``engine="nccl"``, the rank's GPU by its number among those that this process sees. None takes
+            the one that the program has made current, where it is not the first; else the only one; else the one that
+            the launcher's variable says (``LOCAL_RANK`` and its like); else by the order of this host's ranks.
 
     Returns:
         The communicator; use it as a context manager, or close it on every rank.
 
     Raises:
         InputError: no rank or size, or ones that cannot be; an address that is none.
-        UnavailableError: MPI is not installed; the hint is the line to run.
+        UnavailableError: MPI, or NCCL, is not installed; the hint is the line to run. Or there is no GPU.
         CommunicatorError: this process has a communicator already, or MPI runs here already.
         UnreachableError: no daemon answers.
         AccessError: token or secret missing or wrong.
         GroupTimeoutError: ranks are missing; names them.
         GroupConflictError: another process claims this rank, or another size.
         GroupAbortedError, RankLostError: what became of the group meanwhile.
-        EngineError: the plan cannot work here, or MPI did not start.
+        EngineError: the plan cannot work here, two ranks are on one GPU, or the engine did not start.
     """
+    if engine not in (None, "mpi", "nccl"):
+        raise InputError(f"no engine called {engine!r}", hint="valid: mpi, nccl, or None for what the plan chooses")
+    if device is not None and engine != "nccl":
+        raise InputError("device is for GPUs, and the engine is not nccl", hint='pass engine="nccl", too')
     if not timeout > 0:
         raise InputError(f"timeout {timeout} is not a number of seconds above 0")
     environ = dict(os.environ)
     identity = identify(group, rank, world_size, environ=environ)
-    _check_installed()
-    from fabric_client.engine.mpi_start import check_not_running, check_usable
+    if engine == "nccl":
+        from fabric_client.engine.nccl_start import load_binding
 
-    check_usable()
-    if _launcher_serves(identity, url, environ):
-        return _on_launcher(identity, timeout, operation_timeout)
-    check_not_running()
-    joined = join_group(identity, "mpi", url=url, secret=secret, timeout=timeout, environ=environ)
+        load_binding()  # or refuse, before anybody is made to wait
+    elif engine == "mpi" or not _only_nccl():
+        _check_installed()
+        from fabric_client.engine.mpi_start import check_not_running, check_usable
+
+        check_usable()
+        if _launcher_serves(identity, url, environ):
+            return _on_launcher(identity, timeout, operation_timeout)
+        check_not_running()
+    joined = join_group(identity, engine or _AUTO, url=url, secret=secret, timeout=timeout, environ=environ)
+    if joined.answer.plan.engine == "nccl":
+        return _start_nccl(joined, device, timeout, operation_timeout)
     return _start(joined, timeout, operation_timeout)
 
 
 def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "Communicator":
     """Start MPI in a complete group."""
-    from fabric_client.engine.mpi_start import PlannedStart
-
     identity, answer, membership = joined.identity, joined.answer, joined.membership
     try:
+        _check_installed()
+        from fabric_client.engine.mpi_start import PlannedStart
+
         start = PlannedStart(
             answer,
             joined.view,
@@ -95,9 +120,27 @@ def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "
     except BaseException as error:
         membership.give_up(f"rank {identity.rank} could not start MPI", error)
         raise
-    hosts = {part.rank: part.host_index for part in answer.plan.ranks}
-    beside = sum(host == hosts[identity.rank] for host in hosts.values())
-    return _communicator(engine, membership, identity, operation_timeout, ranks_on_host=beside)
+    return _communicator(engine, membership, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
+
+
+def _start_nccl(
+    joined: Joined, device: "int | Device | None", timeout: float, operation_timeout: float | None
+) -> "Communicator":
+    """Start NCCL in a complete group."""
+    identity, membership = joined.identity, joined.membership
+    try:
+        from fabric_client.engine.nccl_start import start_nccl
+
+        engine = start_nccl(joined, device, timeout=timeout, operation_timeout=operation_timeout)
+    except BaseException as error:
+        membership.give_up(f"rank {identity.rank} could not start NCCL", error)
+        raise
+    return _communicator(engine, membership, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
+
+
+def _ranks_beside(joined: Joined) -> int:
+    """Return how many ranks are on this one's host."""
+    return sum(part.host_index == joined.part.host_index for part in joined.answer.plan.ranks)
 
 
 def _communicator(
@@ -119,6 +162,14 @@ def _check_installed() -> None:
             f"the MPI engine needs {' and '.join(missing)}, which this Python does not have",
             hint=install_line("mpi"),
         )
+
+
+def _only_nccl() -> bool:
+    """Tell whether this process has what NCCL needs, and not what MPI needs."""
+    import importlib.util
+
+    found = {name: importlib.util.find_spec(name) is not None for name in ("mpi4py", "cupy")}
+    return found["cupy"] and not found["mpi4py"] and bool(collect().gpu_uuids)
 
 
 def _launcher_serves(identity: Identity, url: str | None, environ: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ from fabricd.cluster.groups_live import Group
 from fabricd.errors import BusyError, InputError
 from fabricd.localview import LocalView
 from fabricd.model.wire import FenceRequest, JoinRequest
-from fabricd.plan.group import ENGINES
+from fabricd.plan.group import AUTO, ENGINES
 
 _HOST_SHOWN = 64
 
@@ -65,7 +65,7 @@ def check_join(rank: int, request: JoinRequest, limits: Limits) -> LocalView:
         raise InputError(f"rank {rank} is not in a group of {size}", hint=f"0 to {size - 1}")
     if not 0 <= request.incarnation < 1 << 53:
         raise InputError(f"incarnation {request.incarnation} cannot be", hint="0, 1, 2, ...")
-    if request.engine not in ENGINES:
+    if request.engine not in (*ENGINES, AUTO):
         raise InputError(f"no engine called {request.engine[:40]!r}", hint=f"one of {', '.join(ENGINES)}")
     if not (math.isfinite(seconds) and 0 < seconds <= limits.timeout_seconds):
         raise InputError(f"timeout_seconds {seconds} cannot be", hint=f"above 0, at most {limits.timeout_seconds:g}")

@@ -18,12 +18,15 @@ from fabricd.plan.group_choice import Rated, choices, rate, rated_key
 from fabricd.plan.group_gloo import by_gloo, gloo_settings, loopback_of, loopback_settings
 from fabricd.plan.group_hosts import Hosts, Place, find_hosts, process_mapping
 from fabricd.plan.group_islands import islands_of
+from fabricd.plan.group_nccl import choose_engine, nccl_parts
 from fabricd.plan.group_networks import Candidate, Candidates, find_candidates
 from fabricd.plan.group_ports import network_settings, ports_of
 from fabricd.units import format_ranges
 
 #: What plans can be made for. "gloo" is what PyTorch and JAX use for memory of hosts.
-ENGINES = ("mpi", "gloo")
+ENGINES = ("mpi", "gloo", "nccl")
+#: Asks for the best engine that all ranks have.
+AUTO = "auto"
 #: MPICH reads PMI_process_mapping into a value of its process manager, which bounds it.
 _MAPPING_MAX_LENGTH = 4000
 _SHOWN = 8
@@ -128,7 +131,7 @@ def plan_group(
     """Return the plan.
 
     Args:
-        engine: what is to move the data.
+        engine: what is to move the data; ``AUTO`` lets the plan say so.
         views: what the ranks 0 to n - 1 see.
         nodes: snapshots by node_id, of the daemons that are known.
         measurements: what was measured, of these or other networks.
@@ -138,6 +141,10 @@ def plan_group(
         NoNetworkError: no network joins the hosts; says what each has.
         InputError: an engine that there is not.
     """
+    if engine == AUTO:
+        engine, why = choose_engine(views)
+        plan = plan_group(engine, views, nodes, measurements, unmeasured)
+        return replace(plan, because=(why, *plan.because))
     if engine not in ENGINES:
         raise InputError(f"no engine called {engine[:40]!r}", hint=f"one of {', '.join(ENGINES)}")
     known = survey(views, nodes)
@@ -156,6 +163,11 @@ def plan_group(
         NetworkChoice(network=one.name, transport=Transport.UNKNOWN, reason=one.reason) for one in candidates.rejected
     )
     networks = choices(rated, rejected)
+    if engine == "nccl":
+        parts = nccl_parts(hosts, nodes, rated, networks)
+        if parts is None:
+            raise _no_network(hosts, networks)
+        return _plan(engine, hosts, parts.settings, parts.ports, parts.networks, parts.because)
     best = next((one for one in rated if not one.unreachable), None)
     if best is None:
         raise _no_network(hosts, networks)

@@ -1,0 +1,41 @@
+"""Engines of some of the ranks, made of an NCCL engine."""
+
+from typing import TYPE_CHECKING, Any
+
+from fabric_client.blocking import BlockingCall
+from fabric_client.engine.base import Engine
+
+if TYPE_CHECKING:
+    from fabric_client.engine.nccl import NcclEngine
+
+_NO_COLOR = -1  #: NCCL_SPLIT_NOCOLOR; source: nccl.h
+
+
+class Split:
+    """``ncclCommSplit``, which waits for all ranks; see :class:`fabric_client.engine.base.PendingEngine`.
+
+    Args:
+        parent: all ranks.
+        color: from 0; None is in none.
+        key: orders the ranks of one color.
+    """
+
+    def __init__(self, parent: "NcclEngine", color: int | None, key: int) -> None:
+        self._parent = parent
+        number = _NO_COLOR if color is None else color
+        self._call: BlockingCall[Any] = BlockingCall(
+            lambda: parent.comm.call("split", lambda raw: raw.commSplit(number, key)), "ncclCommSplit"
+        )
+
+    def test(self) -> bool:
+        """See the protocol."""
+        if self._call.ended():
+            self._call.result()
+            return True
+        self._parent.comm.check("split")
+        return False
+
+    def engine(self) -> Engine | None:
+        """See the protocol."""
+        raw = self._call.result()
+        return None if raw is None else self._parent.adopt(raw, int(raw.rank_id()), int(raw.size()))

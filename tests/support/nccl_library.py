@@ -1,0 +1,130 @@
+"""Builds the ``libnccl.so.2`` of ``tests/nccl_shim``, which moves host memory, and gives its streams to the engine."""
+
+import ctypes
+import functools
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SOURCES = Path(__file__).parents[1] / "nccl_shim"
+_STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wno-sign-conversion", "-Werror"]
+_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-shared", "-pthread", *_STRICT]
+
+
+@functools.cache
+def library_folder() -> Path:
+    """Return a folder that holds the library, compiled if its sources changed."""
+    sources = sorted(_SOURCES.glob("*.[ch]"))
+    key = hashlib.blake2b(" ".join(_FLAGS).encode(), digest_size=12)
+    for source in sources:
+        key.update(source.read_bytes())
+    folder = Path(tempfile.gettempdir()) / f"fabricd-nccl-{os.getuid()}" / key.hexdigest()
+    library = folder / "libnccl.so.2"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        built = folder / f"{os.getpid()}.so"
+        programs = [str(source) for source in sources if source.suffix == ".c"]
+        subprocess.run(["gcc", *_FLAGS, "-Wl,-soname,libnccl.so.2", "-o", str(built), *programs], check=True)
+        built.rename(library)  # whoever builds it at the same time finishes with the same file
+    return folder
+
+
+class HostArray:
+    """An array in host memory that describes itself as one of a GPU's, which to the library it is."""
+
+    def __init__(self, data: NDArray[Any]) -> None:
+        self.data = data
+        self.dtype = data.dtype
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of the interface."""
+        told = self.data.__array_interface__
+        return {key: told[key] for key in ("shape", "typestr", "data", "strides")} | {"version": 3, "stream": None}
+
+
+class HostEvent:
+    """See :class:`fabric_client.engine.device.Event`."""
+
+    def __init__(self, library: Any, stream: int) -> None:
+        self._library = library
+        self._event = library.shim_event_record(stream)
+
+    def done(self) -> bool:
+        """See the protocol."""
+        return bool(self._library.shim_event_query(self._event))
+
+
+class HostDevice:
+    """Host memory as a device, with the library's streams: see :class:`fabric_client.engine.device.Device`.
+
+    Args:
+        identity: two ranks of one identity count as on one GPU.
+    """
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.name = f"host memory as {identity}"
+        self.current = 0
+        self.library = ctypes.CDLL("libnccl.so.2")  # the one that the binding has loaded
+        address = ctypes.c_void_p
+        for name, result, arguments in (
+            ("shim_stream_create", address, ()),
+            ("shim_event_record", address, (address,)),
+            ("shim_event_query", ctypes.c_int, (address,)),
+            ("shim_copy", ctypes.c_int, (address, address, ctypes.c_size_t, address)),
+            ("shim_compute", None, (ctypes.c_long, address)),
+            ("shim_environment", ctypes.c_char_p, (ctypes.c_char_p,)),
+        ):
+            function = getattr(self.library, name)
+            function.restype, function.argtypes = result, arguments
+
+    def use(self) -> None:
+        """See the protocol."""
+
+    def stream(self, owner: object) -> int:
+        """See the protocol."""
+        return self.current
+
+    def follow(self, stream: int, other: int) -> None:
+        """See the protocol."""
+        raise AssertionError("all arrays here are used on the current stream")
+
+    def check_memory(self, address: int, what: str) -> None:
+        """See the protocol."""
+        assert address, what
+
+    def empty(self, shape: Sequence[int], dtype: "np.dtype[Any]") -> HostArray:
+        """See the protocol."""
+        return HostArray(np.empty(shape, dtype))
+
+    def contiguous(self, array: HostArray) -> HostArray:
+        """See the protocol."""
+        return HostArray(array.data.copy(order="C"))
+
+    def give(self, array: HostArray, like: object) -> HostArray:
+        """See the protocol."""
+        return array
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """See the protocol."""
+        assert self.library.shim_copy(target, source, nbytes, stream) == 0
+
+    def upload(self, target: int, data: NDArray[Any]) -> None:
+        """See the protocol."""
+        ctypes.memmove(target, data.ctypes.data, data.nbytes)
+
+    def download(self, data: NDArray[Any], source: int) -> None:
+        """See the protocol."""
+        ctypes.memmove(data.ctypes.data, source, data.nbytes)
+
+    def record(self, stream: int) -> HostEvent:
+        """See the protocol."""
+        return HostEvent(self.library, stream)
