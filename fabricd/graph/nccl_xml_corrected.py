@@ -23,7 +23,8 @@ class Corrected:
     """A topology document, and where it differs from what NCCL would find by itself."""
 
     root: Element
-    changes: tuple[str, ...] = ()  #: one sentence each; none: NCCL needs no file
+    template: str = ""  #: what the file did that describes a virtual machine; "" without one
+    changes: tuple[str, ...] = ()  #: links and ports that do less than NCCL would take them for, one sentence each
 
 
 def corrected_document(
@@ -37,7 +38,7 @@ def corrected_document(
         measured: bytes/s by name of an adapter or interface, where it was measured slower than its rate.
     """
     placed = placement(snapshot)
-    changes = list(placed.notes[-1:]) if placed.template is not None else []
+    changes: list[str] = []
     pci, gpus = _devices(snapshot)
 
     def correct(element: Element) -> Element:
@@ -45,7 +46,9 @@ def corrected_document(
             return _link(element, pci, gpus, changes)
         return _port(element, measured or {}, changes) if element.tag == "net" else element
 
-    return Corrected(root=_mapped(document_of(snapshot, ranks=ranks), correct), changes=tuple(changes))
+    root = _mapped(document_of(snapshot, ranks=ranks), correct)
+    template = placed.notes[-1] if placed.template is not None and placed.notes else ""
+    return Corrected(root=root, template=template, changes=tuple(changes))
 
 
 def corrected_topology(snapshot: Snapshot) -> NcclTopology:
@@ -62,14 +65,6 @@ def _mapped(element: Element, change: Callable[[Element], Element]) -> Element:
     """Return an element with a change made to it and to all below; documents are at most some dozen levels deep."""
     changed = change(element)
     return changed.with_children(tuple(_mapped(child, change) for child in changed.children))
-
-
-def link_changes(snapshot: Snapshot) -> list[str]:
-    """Return which PCIe links of a host do less than both of their ends could, one sentence each."""
-    pci, gpus = _devices(snapshot)
-    told = {address: sentence for address in pci if (sentence := _worse(address, pci, gpus)[1])}
-    ports = {pci[address].parent for address in told}  # the upper end of the same link
-    return [sentence for address, sentence in told.items() if address not in ports]
 
 
 def _devices(snapshot: Snapshot) -> tuple[dict[str, PciDevice], dict[str, PcieLink]]:

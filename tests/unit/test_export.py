@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from fabricd.errors import InputError
 from fabricd.graph.graph import Graph, LinkKind, Vertex, VertexKind
-from fabricd.graph.nccl_xml_corrected import link_changes
 from fabricd.graph.nccl_xml_read import read
 from fabricd.graph.placement import placement
 from fabricd.model.device import Gpu, PcieLink
@@ -57,7 +56,6 @@ class TestNcclTopology:
         found = export_node("nccl-topo", probed("l40s-8x")[0])
         told = "the PCIe link of 0000:9c:00.0 runs at 16 GT/s x8, and NCCL would take it for 16 GT/s x16"
         assert found.notes == (told,)
-        assert link_changes(probed("l40s-8x")[0]) == [told]
         view = NcclView(read(found.text))
         narrow, healthy = (
             view.path(view.find(gpu), view.find("gpu7")).bandwidth_bytes_per_second for gpu in ("gpu6", "gpu5")

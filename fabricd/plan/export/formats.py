@@ -32,7 +32,9 @@ def export_node(form: str, snapshot: Snapshot) -> Exported:
     """Return a node in one of ``NODE_FORMATS``."""
     if form == "nccl-topo":
         found = corrected_document(snapshot)
-        notes = found.changes or ("NCCL finds the same by itself: this machine needs no NCCL_TOPO_FILE",)
+        notes = tuple(filter(None, (found.template, *found.changes))) or (
+            "NCCL finds the same by itself: this machine needs no NCCL_TOPO_FILE",
+        )
         return Exported(text=render(found.root), media_type="application/xml", notes=notes)
     if form == "dot":
         return Exported(text=dot(graph_of(snapshot)), media_type="text/vnd.graphviz; charset=utf-8")
