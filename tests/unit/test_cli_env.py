@@ -17,6 +17,7 @@ from fabricd.errors import InputError
 from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus
 from fabricd.model.codec import to_json
 from fabricd.model.plan import Setting
+from tests.support.machine_run import probed
 from tests.support.nodes import hgx, nic
 
 SHELLS = [path for name in ("dash", "bash", "busybox", "zsh") if (path := shutil.which(name))]
@@ -101,6 +102,17 @@ def test_a_rank_is_told_what_its_node_needs(cluster, capsys):
     assert [(one["name"], one["value"], one["scope"]) for one in told["settings"]] == [
         ("GLOO_SOCKET_IFNAME", "enp1s0", "node")
     ]
+
+
+def test_links_that_nccl_would_take_for_better_are_told(tmp_path, capsys):
+    file = tmp_path / "node.json"
+    file.write_bytes(to_json(probed("l40s-8x")[0]))
+    env(origin=str(file))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("# the PCIe link of 0000:9c:00.0 runs at 16 GT/s x8")
+    assert lines[2].endswith("--topo-file FILE")
+    env(origin=str(file), topo_file="/etc/topo.xml")
+    assert "export NCCL_TOPO_FILE='/etc/topo.xml'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

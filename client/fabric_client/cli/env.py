@@ -1,7 +1,7 @@
 """``fabricctl env``: what the ranks of a job should have in their environment, and why."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from fabric_client.cli.source import FromOption, load
 from fabric_client.cli.topology_option import TopologyOption, with_topology
 from fabric_client.joining import local_view
 from fabricd.errors import InputError, UnknownNameError
+from fabricd.graph.nccl_xml_corrected import corrected_document
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group_hosts import node_of
 from fabricd.plan.settings import ENGINES, SiteChoices, as_seen, of_node, settings_for
@@ -42,6 +43,7 @@ GraphFileOption = Annotated[
 TopoFileOption = Annotated[
     str, typer.Option("--topo-file", help="Set NCCL_TOPO_FILE to this path on all nodes (see export).")
 ]
+_MAX_CHANGES = 8
 _ALL_ENGINES = ",".join(ENGINES)
 
 
@@ -94,9 +96,9 @@ def env(
     if output is EnvFormat.JSON:
         print_json({"nodes": list(job), "node": own, "rank": rank, "settings": chosen})
     elif output is EnvFormat.NCCL_CONF:
-        typer.echo(_heading(job, own) + nccl_conf_text(chosen), nl=False)
+        typer.echo(_heading(job, own, corrected=bool(topo_file)) + nccl_conf_text(chosen), nl=False)
     else:
-        typer.echo(_heading(job, own) + shell_text(chosen), nl=False)
+        typer.echo(_heading(job, own, corrected=bool(topo_file)) + shell_text(chosen), nl=False)
 
 
 def _seen_from_here(job: dict[str, Snapshot]) -> str:
@@ -121,6 +123,12 @@ def _node_of_rank(job: Mapping[str, Snapshot], rank: int) -> str:
     raise InputError(f"no rank {rank}: the job has {first}", hint="ranks are counted over the GPUs of its nodes")
 
 
-def _heading(job: Sequence[str] | Mapping[str, Snapshot], own: str) -> str:
+def _heading(job: Mapping[str, Snapshot], own: str, *, corrected: bool) -> str:
+    """Return comments: for whom it is, and what NCCL will not know of its links unless a file tells it."""
     shown = ", ".join(list(job)[:4]) + (f" and {len(job) - 4} more" if len(job) > 4 else "")
-    return f"# for {clean(own)}, in a job on {clean(shown)}\n"
+    lines = [f"# for {clean(own)}, in a job on {clean(shown)}"]
+    changes = () if corrected else corrected_document(job[own]).changes
+    lines += [f"# {clean(change)}" for change in changes[:_MAX_CHANGES]]
+    if changes:
+        lines.append("# tell it: fabricctl export --format nccl-topo --out FILE, and here --topo-file FILE")
+    return "\n".join(lines) + "\n"
