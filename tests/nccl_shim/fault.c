@@ -55,6 +55,9 @@ static void keep(void) {
     }
 }
 
+/* Counts operations from here on. */
+EXPORT void shim_count_anew(void) { atomic_store(&operations, 0); }
+
 void environment_seen(void) { pthread_once(&once, keep); }
 
 /* Returns a variable as it was when the first communicator was made; NULL for none. */

@@ -36,12 +36,39 @@ def library_folder() -> Path:
     return folder
 
 
+def load() -> Any:
+    """Load the library into this process, where CuPy's binding then finds it; return it."""
+    library = ctypes.CDLL(str(library_folder() / "libnccl.so.2"))
+    address = ctypes.c_void_p
+    for name, result, arguments in (
+        ("shim_stream_create", address, ()),
+        ("shim_event_record", address, (address,)),
+        ("shim_event_query", ctypes.c_int, (address,)),
+        ("shim_copy", ctypes.c_int, (address, address, ctypes.c_size_t, address)),
+        ("shim_compute", None, (ctypes.c_long, address)),
+        ("shim_environment", ctypes.c_char_p, (ctypes.c_char_p,)),
+        ("shim_count_anew", None, ()),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
 class HostArray:
     """An array in host memory that describes itself as one of a GPU's, which to the library it is."""
 
     def __init__(self, data: NDArray[Any]) -> None:
         self.data = data
+        self.shape = data.shape
         self.dtype = data.dtype
+
+    def __getitem__(self, part: Any) -> "HostArray":
+        """Return a part, which shares the memory, as CuPy's arrays do also for one element."""
+        return HostArray(self.data[part if isinstance(part, tuple) else (part, ...)])
+
+    def reshape(self, *shape: Any) -> "HostArray":
+        """Return the same elements in another shape."""
+        return HostArray(self.data.reshape(*shape))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -73,18 +100,7 @@ class HostDevice:
         self.identity = identity
         self.name = f"host memory as {identity}"
         self.current = 0
-        self.library = ctypes.CDLL("libnccl.so.2")  # the one that the binding has loaded
-        address = ctypes.c_void_p
-        for name, result, arguments in (
-            ("shim_stream_create", address, ()),
-            ("shim_event_record", address, (address,)),
-            ("shim_event_query", ctypes.c_int, (address,)),
-            ("shim_copy", ctypes.c_int, (address, address, ctypes.c_size_t, address)),
-            ("shim_compute", None, (ctypes.c_long, address)),
-            ("shim_environment", ctypes.c_char_p, (ctypes.c_char_p,)),
-        ):
-            function = getattr(self.library, name)
-            function.restype, function.argtypes = result, arguments
+        self.library = load()
 
     def use(self) -> None:
         """See the protocol."""
