@@ -86,7 +86,7 @@ class CollectivePlan:
     collective: str  #: all_reduce, all_gather, reduce_scatter, broadcast, reduce
     bytes: int  #: of the larger of the whole send and receive buffer
     ranks: tuple[str, ...]  #: the GPU of each rank, "gpu0"; of several nodes "NODE/gpu0"
-    nodes: int = 1
+    nodes: int = 1  #: those of one NVLink domain count as one
     view: str = "physical"  #: "nccl" for what NCCL does by itself
     kind: str = "rings"  #: or "trees"
     routes: str = "engine"  #: "engine": one route a pair, as NCCL has them; "free": any route, split at will

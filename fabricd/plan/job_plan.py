@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fabricd.errors import FabricError, InputError, UnknownNameError
+from fabricd.graph.nccl_xml_corrected import corrected_document
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.model.collective import CollectivePlan
 from fabricd.model.path import Policy, Transport
@@ -11,7 +12,7 @@ from fabricd.model.plan_request import MAX_NODES, MAX_RANKS, PlanRequest
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.export.slurm import hostlist
 from fabricd.plan.group_islands import find_islands
-from fabricd.plan.job_topologies import topologies_of
+from fabricd.plan.job_topologies import nvlink_domains, topologies_of
 from fabricd.plan.settings import settings_for
 from fabricd.plan.settings.job import job_of
 from fabricd.plan.what_if import WhatIf, changed, parse_link
@@ -82,12 +83,13 @@ def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectiveP
     else:
         topologies = topologies_of(nodes)
     named = [(name, changed(topology, what_if.of_node(name))) for name, topology in topologies.items()]
-    machines = machines_of(named, chosen)
+    machines = machines_of(named, chosen, domains=nvlink_domains(nodes))
     planner = Planner(
         Request(
             topologies=machines.topologies,
             order=machines.order,
             names=machines.names,
+            ranks=machines.ranks,
             collective=request.collective,
             size=request.bytes,
             routes=request.routes,
@@ -108,7 +110,16 @@ def with_settings(
         settings = settings_for(nodes, policy=policy)
     except FabricError as error:
         return replace(plan, because=(*plan.because, f"no settings: {error.message}"))
-    return replace(plan, settings=settings, because=(*plan.because, *_about_islands(nodes)))
+    return replace(plan, settings=settings, because=(*plan.because, *_about_links(nodes), *_about_islands(nodes)))
+
+
+def _about_links(nodes: Mapping[str, Snapshot]) -> Iterator[str]:
+    """Say which links the plan takes for slower than NCCL does by itself."""
+    told = [f"{name}: {one}" for name, snapshot in nodes.items() for one in corrected_document(snapshot).changes]
+    yield from told[:_SHOWN]
+    if told:
+        more = f"and {len(told) - _SHOWN} more; " if len(told) > _SHOWN else ""
+        yield f"{more}NCCL plans likewise with the file of fabricctl export --format nccl-topo (NCCL_TOPO_FILE)"
 
 
 def _about_islands(nodes: Mapping[str, Snapshot]) -> Iterator[str]:

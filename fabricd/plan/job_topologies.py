@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 from fabricd.errors import NoNetworkError
-from fabricd.graph.nccl_xml_merge import topology_of
+from fabricd.graph.nccl_xml_corrected import corrected_topology
 from fabricd.graph.nccl_xml_types import NcclNic, NcclPci, NcclTopology
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.settings.job import RDMA, Job, job_of
@@ -15,7 +15,7 @@ _Port = tuple[str, int]
 
 
 def topologies_of(nodes: Mapping[str, Snapshot]) -> dict[str, NcclTopology]:
-    """Return the topology of each node, by name.
+    """Return the topology of each node, by name, with its links as they are now.
 
     On several nodes, ports for storage or management are left out, and the others counted anew: so NCCL does that was
     told its ports (``NCCL_IB_HCA``). Where the network is not told, all ports stay.
@@ -23,7 +23,7 @@ def topologies_of(nodes: Mapping[str, Snapshot]) -> dict[str, NcclTopology]:
     Args:
         nodes: those of the job, by name.
     """
-    whole = {name: topology_of(snapshot) for name, snapshot in nodes.items()}
+    whole = {name: corrected_topology(snapshot) for name, snapshot in nodes.items()}
     if len(nodes) < 2:
         return whole
     try:
@@ -33,6 +33,17 @@ def topologies_of(nodes: Mapping[str, Snapshot]) -> dict[str, NcclTopology]:
     if job.transport not in RDMA:
         return whole
     return {name: _with_ports(topology, _ports(job, name)) for name, topology in whole.items()}
+
+
+def nvlink_domains(nodes: Mapping[str, Snapshot]) -> dict[str, str]:
+    """Return the NVLink domain of each node whose GPUs are all in one that may span hosts, by name."""
+    found = {}
+    for name, snapshot in nodes.items():
+        fabrics = {(gpu.fabric.cluster_uuid, gpu.fabric.clique_id) for gpu in snapshot.gpus if gpu.fabric}
+        ready = all(gpu.fabric and gpu.fabric.cluster_uuid and gpu.fabric.state == "completed" for gpu in snapshot.gpus)
+        if ready and len(fabrics) == 1:
+            found[name] = "{}.{}".format(*fabrics.pop())
+    return found
 
 
 def _ports(job: Job, node: str) -> set[_Port]:

@@ -24,6 +24,7 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.plan.collective.machines import machines_of
 from fabricd.plan.export import NODE_FORMATS, Exported, export_cluster, export_node
 from fabricd.plan.export.dot import dot
+from fabricd.plan.job_topologies import nvlink_domains, topologies_of
 
 
 class ExportFormat(StrEnum):
@@ -118,20 +119,22 @@ def _cluster(form: ExportFormat, nodes: Mapping[str, Snapshot], files: Sequence[
 
 def _graph(source: Source, node: str, nodes: str, copies: int) -> Exported:
     """Return NCCL's graph file of our rings for a job: of one node, or of the first of several."""
+    domains: dict[str, str] = {}
     if source.topology is not None:
         named = [(f"node{number}", source.topology) for number in range(copies)]
     elif node or copies > 1:
         one = topology_of(source.node(node))
         named = [(f"node{number}", one) for number in range(copies)]
     else:
-        named = [(name, topology_of(snapshot)) for name, snapshot in job_nodes(source, nodes).items()]
+        chosen = job_nodes(source, nodes)
+        named, domains = list(topologies_of(chosen).items()), nvlink_domains(chosen)
     try:
         # numpy and scipy take half a second to import, and only this needs them.
         from fabricd.plan.collective.graph_file import graph_file
         from fabricd.plan.collective.planner import Planner, Request
     except ModuleNotFoundError as error:
         raise UnavailableError(f"planning needs {error.name}", hint=install_line("plan")) from error
-    machines = machines_of(named)
+    machines = machines_of(named, domains=domains)
     planner = Planner(Request(topologies=machines.topologies, order=machines.order, names=machines.names))
     notes = [
         f"for {len(named)} node{'s' if len(named) > 1 else ''}; NCCL_GRAPH_FILE binds every communicator of a process, "

@@ -24,10 +24,11 @@ from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.install import install_line
 from fabricd.model.collective import CollectivePlan
+from fabricd.model.snapshot import Snapshot
 from fabricd.paths.nccl.environment import NcclEnvironment, parse_environment
 from fabricd.plan.collective.machines import Machines, machines_of
 from fabricd.plan.job_plan import with_settings
-from fabricd.plan.job_topologies import topologies_of
+from fabricd.plan.job_topologies import nvlink_domains, topologies_of
 from fabricd.plan.nccl.emulate import MAX_RANKS
 from fabricd.plan.predict import Calibration, virtual_of
 from fabricd.units import parse_size
@@ -94,7 +95,11 @@ def plan(
         raise InputError("--kind and --routes are of our plan", hint="NCCL's view has NCCL's own")
     source = with_topology(load(origin), topology)
     what_if = what_if_of(without, link_down, port_speed)
-    machines = machines_of(as_it_would_be(_topologies(source, nodes, view), what_if), parse_ranks(ranks, "--ranks"))
+    machines = machines_of(
+        as_it_would_be(_topologies(source, nodes, view), what_if),
+        parse_ranks(ranks, "--ranks"),
+        domains=nvlink_domains(_nodes(source)) if nodes == 1 else None,
+    )
     environment = parse_environment(nccl_variables(nccl_env or ()))
     known = load_calibration(calibration) if calibration else None
     virtual = virtual_of(source.node()) if source.nodes else None
@@ -102,7 +107,7 @@ def plan(
         machines, collective, parse_size(size), environment, known, virtual, view=view, routes=routes, kind=kind
     )
     if source.nodes and view is View.PHYSICAL:
-        answer = with_settings(answer, {name: source.nodes[node_id] for node_id, name in source.names().items()})
+        answer = with_settings(answer, _nodes(source))
     if as_json:
         print_json(answer)
     elif view is View.NCCL:
@@ -115,10 +120,14 @@ def plan(
         raise typer.Exit(1)
 
 
+def _nodes(source: Source) -> dict[str, Snapshot]:
+    return {name: source.nodes[node_id] for node_id, name in source.names().items()}
+
+
 def _topologies(source: Source, copies: int, view: View) -> list[tuple[str, NcclTopology]]:
     if source.topology is not None:
         return [(f"node{number}", source.topology) for number in range(copies)]
-    nodes = {name: source.nodes[node_id] for node_id, name in source.names().items()}
+    nodes = _nodes(source)
     if view is View.NCCL:  # without being told, NCCL takes every port
         found = [(name, topology_of(snapshot)) for name, snapshot in nodes.items()]
     else:
@@ -153,6 +162,7 @@ def _plan(
             topologies=machines.topologies,
             order=machines.order,
             names=machines.names,
+            ranks=machines.ranks,
             collective=collective,
             size=size,
             routes=routes.value,

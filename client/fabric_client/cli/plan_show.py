@@ -80,13 +80,14 @@ def show_nccl(plan: CollectivePlan) -> None:
 
 
 def _title(plan: CollectivePlan) -> str:
-    count, nodes = len(plan.ranks), plan.nodes
-    where = (
-        f"on {nodes} nodes"
-        if nodes > 1
-        else f"on {clean(plan.ranks[0])}" + (f" to {clean(plan.ranks[-1])}" if count > 1 else "")
-    )
-    return f"{plan.collective} of {format_size(plan.bytes)} over {count} rank{'s' if count > 1 else ''} {where}"
+    count = len(plan.ranks)
+    hosts = len({rank.rpartition("/")[0] for rank in plan.ranks})
+    where = f"{hosts} nodes" if hosts > 1 else clean(plan.ranks[0])
+    if hosts > plan.nodes:
+        where += f" in {plan.nodes} NVLink domain{'s' if plan.nodes > 1 else ''}"
+    elif count > 1 and hosts == 1:
+        where += f" to {clean(plan.ranks[-1])}"
+    return f"{plan.collective} of {format_size(plan.bytes)} over {count} rank{'s' if count > 1 else ''} on {where}"
 
 
 def _share(plan: CollectivePlan) -> str:

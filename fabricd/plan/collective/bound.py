@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fabricd.plan.collective.cuts import Cuts
 from fabricd.plan.collective.fabric import Fabric
+from fabricd.units import format_bandwidth
 
 _MAX_PASSES = 20
 #: Islands are sought in so many coarseness levels at most.
@@ -122,7 +123,7 @@ def _gathering(kinds: Sequence[Kind], cuts: Sequence[Cuts]) -> Iterator[Bound]:
             elsewhere = total - len(cut.ranks)
             trials = [([], cut.rest, 0), *(([cut.rest], int(rank), elsewhere) for rank in cut.ranks)]
         rate, inside, held = _slowest(cut, trials)
-        why = f"the data of {held} ranks must leave them over {rate * held:.4g} GB/s"
+        why = f"the data of {held} ranks must leave them over {_gb(rate * held)}"
         yield _of_cut(cut, inside, (total - 1) * rate, number, why)
 
 
@@ -159,7 +160,7 @@ def _parting(kinds: Sequence[Kind], cuts: Sequence[Cuts]) -> Iterator[Bound]:
             sets = [cut.smallest([int(rank)], [cut.rest]) for rank in cut.ranks]
         inside = min(sets, key=cut.leaving)
         width = cut.leaving(inside)
-        why = f"{cut.held(inside)} ranks are joined to the others by {width:.4g} GB/s"
+        why = f"{cut.held(inside)} ranks are joined to the others by {_gb(width)}"
         yield _of_cut(cut, inside, 2 * (total - 1) / total * width, number, why)
 
 
@@ -170,16 +171,14 @@ def _partitions(kinds: Sequence[Kind], cuts: Sequence[Cuts]) -> Iterator[Bound]:
         _sum_of_parts(cut, [[int(rank)] for rank in cut.ranks], rest) for cut, rest in zip(cuts, beyond, strict=True)
     ]
     width = sum(kind.count * one for kind, one in zip(kinds, single, strict=True))
-    yield Bound(
-        width / total, 0, (), f"{total} ranks together send {width:.5g} GB/s, and each must send what it reduces"
-    )
+    yield Bound(width / total, 0, (), f"{total} ranks together send {_gb(width)}, and each must send what it reduces")
     if not _alone(kinds):
         yield _by_machines(kinds, cuts)
     elif total <= _MAX_RANKS_FOR_ISLANDS:
         for parts in _islands(cuts[0]):
             width = _sum_of_parts(cuts[0], parts, [])
             busbw = (total - 1) / total * width / (len(parts) - 1)
-            yield Bound(busbw, 0, (), f"{len(parts)} islands of ranks together send {width:.4g} GB/s")
+            yield Bound(busbw, 0, (), f"{len(parts)} islands of ranks together send {_gb(width)}")
 
 
 def _by_machines(kinds: Sequence[Kind], cuts: Sequence[Cuts]) -> Bound:
@@ -188,7 +187,7 @@ def _by_machines(kinds: Sequence[Kind], cuts: Sequence[Cuts]) -> Bound:
         kind.count * _sum_of_parts(cut, [cut.ranks.tolist()], [cut.rest]) for kind, cut in zip(kinds, cuts, strict=True)
     )
     busbw = (total - 1) / total * width / (nodes - 1)
-    return Bound(busbw, 0, (), f"{nodes} machines together send {width:.5g} GB/s, and each must send what it reduces")
+    return Bound(busbw, 0, (), f"{nodes} machines together send {_gb(width)}, and each must send what it reduces")
 
 
 def _sum_of_parts(cuts: Cuts, parts: Sequence[Sequence[int]], beyond: Sequence[int]) -> float:
@@ -230,4 +229,8 @@ def _from_root(kinds: Sequence[Kind], cuts: Sequence[Cuts], root_kind: int, root
         for one, other in pairs:
             inside = cut.smallest([one], [other])
             width = cut.leaving(inside)
-            yield _of_cut(cut, inside, width, number, f"the smallest cut from the root carries {width:.4g} GB/s")
+            yield _of_cut(cut, inside, width, number, f"the smallest cut from the root carries {_gb(width)}")
+
+
+def _gb(width: float) -> str:
+    return format_bandwidth(width * 1e9)

@@ -33,6 +33,7 @@ class Request:
         topologies: one for each kind of machine; the ranks are the GPUs that have one in the file.
         order: the kind of each machine, in the order of the ranks.
         names: of the machines; empty for a single one, whose ranks need no prefix.
+        ranks: the GPU of each rank; by default named by its machine and its rank in the file.
         collective: one of ``COLLECTIVES``.
         size: bytes of the larger of the whole send and receive buffer.
         routes: ``ENGINE`` or ``FREE``, see ``fabricd.plan.collective.fabric``.
@@ -44,6 +45,7 @@ class Request:
     topologies: Sequence[NcclTopology]
     order: Sequence[int]
     names: Sequence[str] = ()
+    ranks: Sequence[str] = ()
     collective: str = "all_reduce"
     size: int = 1 << 30
     routes: str = ENGINE
@@ -169,6 +171,8 @@ class Planner:
 
     def rank_names(self) -> tuple[str, ...]:
         """Return the GPU of each rank."""
+        if self.request.ranks:
+            return tuple(self.request.ranks)
         prefixes = [f"{name}/" for name in self.request.names] or [""] * len(self.request.order)
         own = [[f"gpu{rank}" for rank in ranks_of(topology)] for topology in self.request.topologies]
         return tuple(

@@ -8,6 +8,8 @@ from fabricd.units import format_bandwidth
 
 #: Less than this is no gain.
 _WORTH_TELLING = 1.02
+#: So near to what was proved, the rest is the proof's.
+_PROVED = 0.998
 
 
 def ring_reasons(planner: Planner, trees: TreePacking | None) -> Iterator[str]:
@@ -17,7 +19,8 @@ def ring_reasons(planner: Planner, trees: TreePacking | None) -> Iterator[str]:
         yield "no ring: some rank cannot be reached from another"
         return
     limit = min(part.packing.limit for part in planner.parts)
-    proof = f"{percent(total, limit)} of what any rings on these routes carry" if limit < 1e300 else "not proved best"
+    least = "" if total > _PROVED * limit else "at least "
+    proof = f"{least}{percent(total, limit)} of what any rings on these routes carry"
     yield f"{len(planner.channels)} rings carry {in_gb(total)}: {proof}"
     yield f"no schedule exceeds {in_gb(bound.busbw)}, whatever its routes: {bound.because}"
     yield from _why_below(planner)
@@ -36,7 +39,8 @@ def _why_below(planner: Planner) -> Iterator[str]:
                 f"a ring takes all it carries through every machine's ports, an all-gather only {share:.1%} of that: "
                 f"where ports are the limit, rings over {nodes} machines reach {share:.1%} of the best schedule"
             )
-    if len(planner.parts) > 1:
+    totals = [part.packing.total for part in planner.parts]
+    if max(totals) > _WORTH_TELLING * min(totals):
         weakest = planner.parts.index(planner.weakest)
         place = next(place for place, member in enumerate(planner.nccl.members) if member.part == weakest)
         yield f"every ring crosses every machine, so machine {place} of {nodes}, the weakest, decides for all"
