@@ -19,7 +19,8 @@ _log = logging.getLogger("fabricd.plan")
 #: A plan of 1,024 ranks takes some seconds, one of 16,384 half a minute.
 SECONDS = 60.0
 _AT_ONCE, _WAITING = 1, 8
-_COMMAND = (sys.executable, "-m", "fabricd.plan.worker")
+#: -P: nothing is imported from wherever the daemon happens to run.
+_COMMAND = (sys.executable, "-P", "-m", "fabricd.plan.worker")
 
 
 class Plans:
