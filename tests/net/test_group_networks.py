@@ -1,17 +1,14 @@
 """Real MPI on plans for networks that are no common IPv4 subnet: IPv6 only, routed, one host without shared memory."""
 
-import itertools
 import json
-import secrets
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 
-from demo.daemons import Daemon
 from demo.hosts import NetworkSpec, make_hosts
+from tests.support.host_daemons import PORT, daemons
 
-PORT = 7470
 RANK = """
 import json, numpy, fabric_client
 with fabric_client.create_communicator(timeout=40) as comm:
@@ -20,38 +17,6 @@ with fabric_client.create_communicator(timeout=40) as comm:
 """
 
 pytestmark = [pytest.mark.root, pytest.mark.mpi]
-
-
-@contextmanager
-def daemons(folder, hosts, urls, configs=()):
-    """Run a daemon on each host, each knowing all; yield the environment of ranks, whose group is at the first URL."""
-    files = {}
-    for name in ("token", "secret"):
-        files[name] = folder / name
-        files[name].touch(mode=0o600)
-        files[name].write_text(secrets.token_hex(32))
-    peers = [word for url in urls for word in ("--peer", url)]
-    with ExitStack() as stack:
-        started = []
-        for host, config in itertools.zip_longest(hosts, configs, fillvalue=""):
-            options = ["--host", "::", "--port", str(PORT), "--node-id", host.name, "--name", host.name]
-            options += ["--token-file", str(files["token"]), *peers]
-            if config:
-                (folder / f"{host.name}.toml").write_text(config)
-                options += ["--config", str(folder / f"{host.name}.toml")]
-
-            def start(command, output, host=host):
-                return host.popen(command, stdout=output, stderr=output)
-
-            started.append(stack.enter_context(Daemon(host.name, folder, options, start=start)))
-        for daemon in started:
-            daemon.wait_ready()
-        yield {
-            "FABRICD_URL": urls[0],
-            "FABRICD_GROUP": "networks",
-            "FABRICD_GROUP_SECRET_FILE": str(files["secret"]),
-            "FABRICD_TOKEN_FILE": str(files["token"]),
-        }
 
 
 def run_ranks(places, environment):

@@ -1,0 +1,73 @@
+"""PyTorch over two hosts whose names stand for a slow network, beside a faster one: who takes which."""
+
+import json
+import os
+import shlex
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from demo.daemons import program, wait_for_peers
+from demo.hosts import NetworkSpec, make_hosts
+from tests.support.host_daemons import PORT, daemons
+
+#: Hosts' names are addresses of the first.
+NETWORKS = [NetworkSpec("front", "10.71.0.0/24", bits_per_second=400_000_000), NetworkSpec("data", "10.72.0.0/24")]
+#: What an all_reduce of two ranks moves, at least; ``rank_torch`` runs four.
+MOVED_BYTES = 4 * 4_000_000
+
+pytestmark = [pytest.mark.root, pytest.mark.frameworks]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("torch-hosts")
+    with make_hosts(2, NETWORKS) as hosts:
+        with daemons(folder, hosts, [f"http://{host.link('front').address}:{PORT}" for host in hosts]) as environment:
+            for host in hosts:
+                wait_for_peers(host, 2)
+            yield hosts, environment
+
+
+@contextmanager
+def started(hosts, commands, environment):
+    """Run a command on each host, as a rank of one job."""
+    jobs = []
+    try:
+        for rank, (host, command) in enumerate(zip(hosts, commands, strict=True)):
+            env = {**environment, "RANK": str(rank), "WORLD_SIZE": str(len(hosts))}
+            jobs.append(host.popen(command, env=env, stdout=-1, stderr=-1))
+        yield jobs
+    finally:
+        for job in jobs:
+            job.kill()
+            job.communicate()
+
+
+def run(hosts, commands, environment):
+    """Return what each rank said."""
+    with started(hosts, commands, environment) as jobs:
+        return [said(job) for job in jobs]
+
+
+def said(job):
+    """Return what a rank says until it ends well: facts of several lines together."""
+    output, errors = job.communicate(timeout=80)
+    assert job.returncode == 0, errors
+    return {name: value for line in output.splitlines() for name, value in json.loads(line).items()}
+
+
+def scene(name, *words):
+    return [sys.executable, "-m", "tests.e2e.rank_torch", name, *words]
+
+
+def test_the_plan_takes_the_measured_faster_network(cluster):
+    hosts, environment = cluster
+    told = run(hosts, [scene("moves")] * 2, {**environment, "FABRICD_GROUP": "moves"})
+    for one in told:
+        assert one["found"] == [3.0] * 4
+        assert one["sent"]["data"] > MOVED_BYTES
+        assert one["sent"]["front"] < MOVED_BYTES / 100
+        assert "chosen 10.72.0.0/24" in one["explain"]
+        assert "store: on 10.72.0.1 port" in one["explain"]
