@@ -1,14 +1,12 @@
 """PyTorch over two hosts whose names stand for a slow network, beside a faster one: who takes which."""
 
 import json
-import os
-import shlex
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from demo.daemons import program, wait_for_peers
+from demo.daemons import wait_for_peers
 from demo.hosts import NetworkSpec, make_hosts
 from tests.support.host_daemons import PORT, daemons
 
@@ -23,11 +21,13 @@ pytestmark = [pytest.mark.root, pytest.mark.frameworks]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("torch-hosts")
-    with make_hosts(2, NETWORKS) as hosts:
-        with daemons(folder, hosts, [f"http://{host.link('front').address}:{PORT}" for host in hosts]) as environment:
-            for host in hosts:
-                wait_for_peers(host, 2)
-            yield hosts, environment
+    with ExitStack() as stack:
+        hosts = stack.enter_context(make_hosts(2, NETWORKS))
+        urls = [f"http://{host.link('front').address}:{PORT}" for host in hosts]
+        environment = stack.enter_context(daemons(folder, hosts, urls))
+        for host in hosts:
+            wait_for_peers(host, 2)
+        yield hosts, environment
 
 
 @contextmanager
