@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fabricd.errors import InputError, NoNetworkError, UnknownNameError
 from fabricd.localview import LocalView, ViewHca, ViewInterface
 from fabricd.model.collective import CollectivePlan
-from fabricd.model.device import Gid, Gpu, HcaPort, InterfaceKind, IpAddress
+from fabricd.model.device import Gid, Gpu, HcaPort, InterfaceKind, IpAddress, Route
 from fabricd.model.identity import Cpu, NodeIdentity
 from fabricd.model.network import NetworkRule
 from fabricd.model.path import Policy
@@ -167,6 +167,26 @@ def expanded(address):
 
 def usual(address):
     return [(0, "roce-v1", "fe80::1"), (1, "roce-v2", "fe80::1"), (2, "roce-v1", address), (3, "roce-v2", address)]
+
+
+@pytest.mark.parametrize("told_by", ["prefix", "gateway", ""])
+def test_roce_behind_routers_is_not_given_up_for_management(told_by):
+    """Every link to a leaf is a subnet of its own, and only management joins the hosts by subnet."""
+
+    def routed(name, host):
+        made = roce(name, f"10.{host}.0.1", usual(f"10.{host}.0.1"))
+        length = 31 if told_by == "prefix" else 24
+        data = replace(
+            made.interfaces[0], addresses=(IpAddress(address=f"10.{host}.0.1", prefix_length=length, family=4),)
+        )
+        routes = (Route(destination="10.0.0.0/8", family=4, interface="eth1", gateway=f"10.{host}.0.254"),)
+        made = with_nics(made, data, nic("mgmt", f"192.168.0.{host}/24", speed_bytes_per_second=125_000_000))
+        return replace(made, routes=routes if told_by == "gateway" else ())
+
+    found = nccl(routed("a", 1), routed("b", 2))
+    assert found.get("NCCL_NET") == ("IB" if told_by else None), "what is not known is left to NCCL"
+    assert found["NCCL_SOCKET_IFNAME"] == "=mgmt"
+    assert "NCCL_CROSS_NIC" not in found
 
 
 def test_the_usual_gid_table_needs_no_setting():

@@ -29,6 +29,8 @@ _MUCH_SLOWER = 2
 _ABOUT_EQUAL = 1.25
 #: Of a port whose rate is not known; what NCCL, too, takes it for.
 _UNKNOWN_SPEED = 1.25e9
+#: Prefixes from here on hold two hosts at most: a port and its switch.
+_POINT_TO_POINT = {4: 30, 6: 126}
 #: What is meant for jobs' data, before what is there for something else.
 _FOR_DATA = role_rank("data")
 
@@ -93,6 +95,9 @@ def job_of(nodes: Mapping[str, Snapshot], *, policy: Policy = Policy.FASTEST) ->
     networks = find_networks(nodes).networks
     left_out: list[tuple[str, str]] = []
     joining = [network for network in networks if _joins(network, nodes, left_out)]
+    routed = _routed_roce(networks, nodes)
+    if routed is not None and not any(network.transport is Transport.ROCE for network in joining):
+        joining.append(routed)
     data = _data(joining, left_out, policy)
     if not data:
         told = "; ".join(f"{name}: {why}" for name, why in left_out[:8])
@@ -114,6 +119,34 @@ def _joins(network: Network, nodes: Mapping[str, Snapshot], left_out: list[tuple
             (network.name, f"{without[0]} is not on it" if len(without) == 1 else f"{len(without)} nodes are not on it")
         )
     return not without
+
+
+def _routed_roce(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> Network | None:
+    """Return the RoCE ports of all nodes as one network, where each is in a subnet of its own up to a router.
+
+    Large RoCE fabrics are built so: every link to a leaf is a subnet. The facts are subnets that hold no other host, or
+    a route by a gateway; rules that choose tables by source are not seen, so that it leads to the others is assumed.
+    """
+    ports = [
+        port
+        for network in networks
+        if network.transport is Transport.ROCE and role_rank(network.role) <= _FOR_DATA
+        for port in network.ports
+        if not port.virtual and _leads_to_a_router(nodes[port.node], port.address)
+    ]
+    if {port.node for port in ports} != set(nodes):
+        return None
+    reason = "each node's ports are in subnets of their own, up to a router; that it leads to the others is assumed"
+    return Network(name="roce:routed", transport=Transport.ROCE, ports=tuple(ports), reason=reason)
+
+
+def _leads_to_a_router(snapshot: Snapshot, address: str) -> bool:
+    for interface in snapshot.interfaces:
+        for own in interface.addresses:
+            if own.address == address:
+                alone = own.prefix_length >= _POINT_TO_POINT[own.family]
+                return alone or any(route.gateway and route.interface == interface.name for route in snapshot.routes)
+    return False
 
 
 def _data(joining: Sequence[Network], left_out: list[tuple[str, str]], policy: Policy) -> tuple[Network, ...]:

@@ -68,7 +68,9 @@ def _net(job: Job) -> Iterator[Setting]:
     first = job.data[0]
     if job.transport is Transport.ETHERNET:
         active = [f"{hca.name} of {node}" for node, one in job.nodes.items() for hca, _ in _ib_ports(one)]
-        if active:
+        # RoCE on all nodes, in subnets that nothing known joins: routes by source would, and are not seen.
+        everywhere = {port.node for one in job.networks if one.transport is Transport.ROCE for port in one.ports}
+        if active and everywhere != set(job.nodes):
             why = f"{first.name} is what joins all nodes, and NCCL would take {active[0]} where it can"
             yield Setting(name="NCCL_NET", value="Socket", because=why)
     elif value:
