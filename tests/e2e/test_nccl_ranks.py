@@ -1,0 +1,100 @@
+"""Groups of NCCL ranks through their lives, under CuPy's real binding: whatever happens, none hangs, and all say why.
+
+The library beneath moves host memory; see ``tests/nccl_shim``.
+"""
+
+import re
+import signal
+
+import pytest
+
+from tests.support.daemon import daemon
+from tests.support.ranks import new_group, ranks
+
+pytest.importorskip("cupy_backends", reason="CuPy is not installed")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with daemon(tmp_path_factory.mktemp("nccl")) as running:
+        yield running.url
+
+
+@pytest.fixture
+def play(tmp_path, url):
+    """Plays a scene to its end."""
+
+    def call(scene, *, size=3, seconds=30, **group):
+        with ranks(tmp_path, size, ["-m", "tests.e2e.rank_nccl", scene], new_group(url, **group)) as job:
+            return job.wait(seconds)
+
+    return call
+
+
+def last_line(ended):
+    """What the traceback of a rank ends with."""
+    assert "Traceback" in ended.err, ended.err
+    return ended.err.strip().splitlines()[-1]
+
+
+def test_ranks_get_communicators_on_the_plan(play):
+    for ended in play("works"):
+        told = ended.json()
+        assert told["total"] == [3.0, 6.0, 9.0]
+        assert told["second"] == [0, 1, 2]
+        assert told["stats"]["all_reduce"] == 1
+        for part in ("engine nccl", "watched", "hosts: 1", "NCCL 2.30.4 through CuPy", f"gpu{ended.rank}"):
+            assert part in told["explain"]
+        assert ended.err == ""
+
+
+def test_a_rank_killed_in_the_middle_is_named_by_the_others_which_end(play):
+    ended = play("killed")
+    assert ended[1].status == -signal.SIGKILL
+    for rank in (ended[0], ended[2]):
+        assert rank.status == 1
+        assert re.search(r"RankLostError: group 'test-\w+' lost rank 1 during all_reduce", last_line(rank))
+        assert rank.seconds < 15
+
+
+def test_a_lost_rank_frees_the_streams_of_those_who_wait_for_their_gpu(play):
+    ended = play("killed_in_background", size=2)
+    assert ended[0].status == 1
+    assert "lost rank 1" in last_line(ended[0])
+    assert '"freed_after"' in ended[0].out
+
+
+def test_two_ranks_on_one_gpu_are_both_named_on_every_rank(play):
+    for ended in play("same_gpu"):
+        assert ended.status == 1
+        assert re.search(
+            r"(EngineError: |GroupAbortedError: .*)ranks 1-2 are all on one GPU, 0000:17", last_line(ended)
+        )
+
+
+def test_an_operation_that_a_rank_does_not_come_to_has_a_deadline(play):
+    ended = play("slow", size=2)
+    assert "OperationTimeoutError: barrier did not end within 0.5 s" in last_line(ended[0])
+    assert ended[0].seconds < 15
+
+
+@pytest.mark.parametrize(
+    ("fault", "scene", "own", "others"),
+    [
+        ("async:6:5", "operates", "ncclRemoteError", "ncclRemoteError"),
+        ("init:2", "starts", "the start of NCCL: NCCL reports ncclSystemError", "ncclSystemError"),
+        ("inithang", "starts", "did not return in time", "did not return in time"),
+    ],
+)
+def test_what_one_rank_hears_of_nccl_ends_all_of_them(play, fault, scene, own, others):
+    ended = play(scene, size=2, FAULT=fault)
+    assert own in last_line(ended[1])
+    assert re.search(f"(GroupAbortedError|EngineError).*{others}", last_line(ended[0]))
+    assert max(rank.seconds for rank in ended) < 20
+
+
+def test_a_rank_that_leaves_early_is_named(play):
+    ended = play("early", size=2)
+    assert "RankLostError" in last_line(ended[0])
+    assert "lost rank 1" in last_line(ended[0])
+    assert ended[1].status == 0
