@@ -1,10 +1,10 @@
 """Rings and trees against NCCL's and against what is possible, and the time it takes to pack them.
 
-    python -m bench.plan [--trees] [--scale] [FOLDER ...]
+    python -m bench.plan [--trees] [--scale] [--faults] [FOLDER ...]
 
 A folder holds ``X.xml`` with NCCL's own answers ``X.Nnode.json`` beside it; by default tests/nccl/machines. Ratios are
 median/least over the machines; times are CPU time, warm. ``--trees`` packs trees, too; ``--scale`` times whole plans
-from 1,024 to 16,384 ranks.
+from 64 to 16,384 ranks; ``--faults`` shows what a fault on one of four nodes costs NCCL's rings and ours.
 """
 
 import argparse
@@ -15,15 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from fabricd.graph.nccl_xml_merge import topology_of
+from fabricd.graph.simulate.templates import load_template
 from fabricd.paths.nccl.build import build_system
 from fabricd.paths.nccl.rules import compute_paths
 from fabricd.plan.collective.bound import Kind, bound
 from fabricd.plan.collective.cluster import Part, joined_at_one_speed, known_columns
 from fabricd.plan.collective.fabric import EngineRoutes, Fabric, FreeRoutes, Routes
+from fabricd.plan.collective.machines import machines_of
 from fabricd.plan.collective.plan import ring_plan
 from fabricd.plan.collective.planner import Planner, Request
 from fabricd.plan.collective.rings import pack
 from fabricd.plan.collective.trees import pack_trees
+from fabricd.plan.what_if import WhatIf, changed
 from tests.support.nccl_golden import OWN, Golden
 
 T = TypeVar("T")
@@ -118,11 +122,41 @@ def scale(golden: Golden) -> None:
         print(f"{nodes * gpus:>8} {nodes:>8} {spent / 1e3:>8.2f}")
 
 
+def faults() -> None:
+    """Print rings of NCCL and of ours on four nodes, one of which has a fault."""
+    print(f"\n{'four nodes, wrong on one of them':<44} {'NCCL':>9} {'ours':>9} {'channels':>9} {'possible':>9}  GB/s")
+    for name in ("a100", "h100", "b200"):
+        whole = topology_of(load_template(name))
+        nets = [net for cpu in whole.cpus for nic, _ in cpu.nics() for net in nic.nets]
+        fastest = max(net.megabits_per_second for net in nets)
+        healthy = changed(whole, WhatIf(without=[net.name for net in nets if net.megabits_per_second < fastest]))
+        cases = (
+            ("nothing", WhatIf()),
+            ("a port at half speed", WhatIf(port_speeds={"net3": fastest * 125_000 / 2})),
+            ("a port gone", WhatIf(without=("net3",))),
+            ("an NVLink of a GPU down", WhatIf(links_down=(("gpu3", "nvswitch", 1),))),
+            ("a GPU left out", WhatIf(without=("gpu3",))),
+        )
+        for fault, what_if in cases:
+            named = [("a", changed(healthy, what_if)), *((other, healthy) for other in "bcd")]
+            machines = machines_of(named)
+            planner = Planner(Request(topologies=machines.topologies, order=machines.order, names=machines.names))
+            equal = planner.equal_speed
+            figures = (
+                planner.nccl.ring_bandwidth,
+                planner.weakest.packing.total,
+                equal.speed * equal.count if equal else 0.0,
+                planner.bound.busbw,
+            )
+            print(f"{f'{name}: {fault}':<44} " + " ".join(f"{figure:>9.1f}" for figure in figures))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path, default=[OWN], metavar="FOLDER")
     parser.add_argument("--trees", action="store_true")
     parser.add_argument("--scale", action="store_true")
+    parser.add_argument("--faults", action="store_true")
     options = parser.parse_args()
     goldens = list(judged(options.folders))
     if not goldens:
@@ -136,6 +170,8 @@ def main() -> None:
         for golden in chosen:
             measure(golden, figures, trees=options.trees)
         figures.show(title)
+    if options.faults:
+        faults()
     if options.scale:
         scale(max((one for one in goldens if one.nodes > 1), key=lambda one: len(one.answers["links"])))
 

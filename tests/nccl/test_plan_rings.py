@@ -79,6 +79,23 @@ def test_plan_on_the_corpus(golden: Golden) -> None:
     check(golden, "engine")
 
 
+@pytest.mark.parametrize("golden", [one for one in OWN if one.nodes == 2], ids=str)
+def test_an_odd_number_of_machines_is_planned_and_says_what_changes_rails(golden: Golden) -> None:
+    planned = Planner(Request(topologies=[golden.topology()], order=[0] * 3, names=["a", "b", "c"]))
+    answer = ring_plan(planned)
+    ranks = list(range(len(answer.ranks)))
+    assert all(sorted(one.ring) == ranks for one in answer.channels)
+    part = planned.parts[0]
+    for odd in (False, True):
+        load = np.zeros(len(part.fabric.links))
+        for lane in planned.lanes[0]:
+            segment = lane.odd if odd else lane.even
+            load += part.routes.usage(segment.steps(part.fabric.ranks)) * lane.width
+        assert np.all(load <= part.fabric.capacity * 1.0001)
+    told = any("change rails" in line for line in answer.because)
+    assert told == any(one.nics[0][0] != one.nics[-1][1] for one in answer.channels)
+
+
 def fabric_of(golden: Golden) -> Fabric:
     return Fabric(plan(golden.topology(), nodes=golden.nodes).tables[0], between_nodes=golden.nodes > 1)
 
