@@ -79,7 +79,12 @@ def nccl_parts(
     except NoNetworkError:  # but routes may join them
         job, told = None, ()
     kept = [one for one in told if one.name not in _PATHS]
-    left = [f"{one.name} is left to {one.node}: {one.because}" for one in told if one.name in _PATHS]
+    left = [
+        f"not set here, because a plan sets no paths: {one.name}={one.value}{f' on {one.node}' if one.node else ''} "
+        f"({one.because})"
+        for one in told
+        if one.name in _PATHS
+    ]
     if len(hosts.places) == 1:
         ports: Mapping[str, tuple[NetworkPort, ...]] = {}
         because = f"all ranks are on {hosts.places[0].name}: NCCL finds the best way between its GPUs by itself"

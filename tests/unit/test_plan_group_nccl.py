@@ -1,0 +1,165 @@
+"""Plans of groups whose ranks have GPUs: which engine they get, over which networks, and what NCCL is told of them."""
+
+from dataclasses import replace
+
+import pytest
+
+from fabricd.errors import NoNetworkError
+from fabricd.localview import LocalView, ViewHca, ViewInterface
+from fabricd.model.measurement import Measurement
+from fabricd.plan.group import AUTO, plan_group
+from tests.support.composed import member
+from tests.support.nodes import hgx, mapping, nic, node
+
+
+def with_nics(snapshot, *nics):
+    return replace(snapshot, interfaces=tuple(replace(one, index=index) for index, one in enumerate(nics, 1)))
+
+
+def view(snapshot, rank, **fields):
+    """What a rank on a node sees: all of it, and two GPUs."""
+    name = snapshot.node.name
+    facts = {
+        "hostname": name,
+        "boot_id": f"boot-{name}",
+        "net_namespace": "1",
+        "ipc_namespace": "2",
+        "pid_namespace": "3",
+        "shm_device": "0:4",
+        "node_id": snapshot.node.node_id,
+        "interfaces": tuple(
+            ViewInterface(
+                name=one.name,
+                mac=one.mac,
+                up=True,
+                addresses=tuple(f"{address.address}/{address.prefix_length}" for address in one.addresses),
+            )
+            for one in snapshot.interfaces
+        ),
+        "hcas": tuple(
+            ViewHca(name=one.name, node_guid=one.node_guid, usable=True, ports=(1,)) for one in snapshot.hcas
+        ),
+        "gpu_uuids": (f"GPU-{name}-0", f"GPU-{name}-1"),
+        "versions": (("cupy", "14.2.0"), ("nccl", "2.30.4")),
+    }
+    return LocalView(**(facts | {"pid": 100 + rank} | fields))
+
+
+def plan(*snapshots, engine="nccl", measurements=(), **fields):
+    views = {rank: view(snapshot, rank, **fields) for rank, snapshot in enumerate(snapshots)}
+    return plan_group(engine, views, mapping(*dict.fromkeys(snapshots)), measurements)
+
+
+def settings(found, rank=0):
+    return {one.name: one.value for one in found.ranks[rank].settings}
+
+
+def guided(snapshot):
+    """The node with a GUID for each adapter, which ranks know it by."""
+    guids = (f"0000:0000:{ord(snapshot.node.name):04x}:{index:04x}" for index in range(99))
+    return replace(snapshot, hcas=tuple(replace(one, node_guid=next(guids)) for one in snapshot.hcas))
+
+
+def infiniband():
+    made = with_nics(hgx("a"), nic("eth0", "10.0.0.1/24")), with_nics(hgx("b", lid=101), nic("eth0", "10.0.0.2/24"))
+    return guided(made[0]), guided(made[1])
+
+
+def ethernet():
+    cards = (("eth0", "10.0.0"), ("eth1", "10.1.0"))
+    return tuple(
+        with_nics(node(name), *(nic(card, f"{prefix}.{host}/24") for card, prefix in cards))
+        for host, name in enumerate("ab", 1)
+    )
+
+
+def measured(prefix, gigabytes, **fields):
+    facts = {
+        "src_node": "id-a",
+        "dst_node": "id-b",
+        "src_interface": "?",
+        "dst_interface": "?",
+        "src_address": f"{prefix}.1",
+        "dst_address": f"{prefix}.2",
+        "network": "?",
+        "reachable": True,
+        "latency_seconds": 20e-6,
+        "bandwidth_bytes_per_second": gigabytes * 1e9,
+        "age_seconds": 3.0,
+    }
+    return Measurement(**(facts | fields))
+
+
+def test_on_one_host_nccl_is_left_alone():
+    a, _ = infiniband()
+    found = plan(a, a)
+    assert (found.engine, settings(found), found.networks) == ("nccl", {}, ())
+    assert "NCCL finds the best way between its GPUs by itself" in found.because[0]
+
+
+def test_infiniband_is_named_and_its_ports_are_the_ranks_devices():
+    found = plan(*infiniband())
+    assert settings(found) == {"NCCL_NET": "IB"}
+    assert found.ranks[1].devices == tuple(f"mlx5_{index}:1" for index in range(8))
+    assert [one.transport for one in found.networks if one.chosen] == ["infiniband"]
+    assert "infiniband" in found.because[0]
+
+
+def test_a_container_without_the_adapters_gets_what_it_can_use():
+    found = plan(*infiniband(), hcas=())
+    assert settings(found) == {"NCCL_SOCKET_IFNAME": "=eth0"}
+    assert found.ranks[0].devices == ("eth0",)
+
+
+@pytest.mark.parametrize(("faster", "card"), [("10.0.0", "eth0"), ("10.1.0", "eth1")])
+def test_among_networks_of_tcp_what_was_measured_decides(faster, card):
+    speeds = [measured(prefix, 5.0 if prefix == faster else 1.0) for prefix in ("10.0.0", "10.1.0")]
+    found = plan(*ethernet(), measurements=speeds)
+    assert settings(found)["NCCL_SOCKET_IFNAME"] == f"={card}"
+    assert [one.network for one in found.networks if one.chosen] == [f"{faster}.0/24"]
+    assert found.ranks[0].address == f"{faster}.1"
+
+
+def test_a_network_on_which_nothing_arrives_is_not_taken():
+    found = plan(*ethernet(), measurements=[measured("10.0.0", 0.0, reachable=False, reason="no answer")])
+    assert settings(found)["NCCL_SOCKET_IFNAME"] == "=eth1"
+
+
+def test_where_nothing_arrives_anywhere_there_is_no_plan():
+    dead = [measured(prefix, 0.0, reachable=False, reason="no answer") for prefix in ("10.0.0", "10.1.0")]
+    with pytest.raises(NoNetworkError, match="no network joins"):
+        plan(*ethernet(), measurements=dead)
+
+
+def test_paths_are_not_sent_and_the_plan_says_so():
+    found = plan(*(guided(member("azure-nd-h100-v5", name, number)) for number, name in enumerate("ab")))
+    assert set(settings(found)) == {"NCCL_NET", "NCCL_IB_HCA"}
+    assert any("a plan sets no paths: NCCL_TOPO_FILE=/" in line for line in found.because)
+
+
+@pytest.mark.parametrize(
+    ("fields", "engine", "why"),
+    [
+        ({}, "nccl", "every rank has a GPU of its own"),
+        ({"gpu_uuids": ()}, "mpi", "no rank sees a GPU"),
+        ({"versions": (("cupy", "14.2.0"),)}, "mpi", "rank 0 has no nccl"),
+        ({"versions": ()}, "mpi", "rank 0 has no cupy and no nccl"),
+    ],
+)
+def test_the_engine_is_chosen_by_what_the_ranks_have(fields, engine, why):
+    found = plan(*infiniband(), engine=AUTO, **fields)
+    assert found.engine == engine
+    assert found.because[0] == f"engine {engine}: {why}"
+
+
+def test_more_ranks_than_gpus_are_for_the_hosts_engine():
+    a, _ = infiniband()
+    found = plan(a, a, a, engine=AUTO)
+    assert (found.engine, found.because[0]) == ("mpi", "engine mpi: 3 ranks share 2 GPUs (0-2)")
+
+
+def test_one_rank_without_a_gpu_decides_for_all():
+    a, b = infiniband()
+    views = {0: view(a, 0), 1: view(b, 1, gpu_uuids=())}
+    found = plan_group(AUTO, views, mapping(a, b))
+    assert (found.engine, found.because[0]) == ("mpi", "engine mpi: rank 1 sees no GPU")
