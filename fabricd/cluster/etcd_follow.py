@@ -73,6 +73,7 @@ class Follower:
         self._leaving: set[bytes] = set()
         self._expired: dict[bytes, float] = {}  # keys whose lease ended, and when
         self._own_seen = False
+        self._loaded = False
         self._following: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -142,7 +143,11 @@ class Follower:
         async for found in self._etcd.fetch(wanted):
             await self._apply([Change(kv) for kv in found])
         self._cluster_id, self._revision = listing.header.cluster_id, listing.header.revision
-        gc.freeze()  # a map of thousands of nodes is a million objects, and looking through them takes a second
+        if not self._loaded:
+            # A map of thousands of nodes is a million objects, and looking through them for garbage takes a second.
+            # Once only: what is garbage by then is kept.
+            gc.freeze()
+        self._loaded = True
 
     async def _take(self, answer: WatchAnswer) -> None:
         """Take one message of a watch.
