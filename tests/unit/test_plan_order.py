@@ -108,6 +108,24 @@ def test_nodes_of_different_sizes_keep_fixed_ranks_in_place(sizes, data):
     assert all(one.after <= one.before for one in found.crossings)
 
 
+@given(st.integers(2, 5), st.integers(1, 3), st.data())
+@settings(max_examples=40, deadline=None)
+def test_ranks_dealt_out_over_nodes_keep_fixed_ones_or_say_that_they_cannot(nodes, ranks_per_node, data):
+    count = nodes * ranks_per_node
+    leaves = data.draw(st.lists(st.sampled_from("ab"), min_size=nodes, max_size=nodes))
+    places = [RankPlace(rank=rank, node=f"n{rank % nodes}", leaf=leaves[rank % nodes]) for rank in range(count)]
+    fixed = data.draw(st.sets(st.integers(0, count - 1), max_size=2))
+    mesh = Mesh(axes=(MeshAxis(name="tp", size=ranks_per_node), MeshAxis(name="dp", size=nodes)))
+    try:
+        orders = [rank_order(places, fixed=fixed).order, mesh_order(places, mesh, fixed=fixed).order]
+    except InputError as error:
+        assert "cannot keep its number" in error.message
+        return
+    for order in orders:
+        assert sorted(order) == list(range(count))
+        assert all(order[rank] == rank for rank in fixed)
+
+
 def test_the_answer_does_not_depend_on_the_order_of_the_question():
     nodes = [{"leaf": f"l{number % 3}"} for number in range(20)]
     figures = {pair: 1e9 * random.Random(str(pair)).randint(10, 40) for pair in itertools.combinations(range(20), 2)}

@@ -75,7 +75,8 @@ def mesh_order(
     cost = MeshCost(mesh, [ordered[unit.ranks[0]] for unit in units], unit_size, bandwidth)
     before = list(range(len(units)))
     slots = slots_of(units, fixed)
-    best = min((before, *_deals(mesh, units, unit_size, slots.pinned)), key=cost.total)
+    dealt = _deals(mesh, units, unit_size, slots.pinned)
+    best = min((*slots.as_it_was(len(units)), *dealt), key=cost.total)
     best = min((best, _exchanged(best, cost, slots.pinned)), key=cost.total)
     order = rank_list(units, best, fixed)
     was = cost

@@ -81,8 +81,8 @@ def rank_order(
     place, site = next(iter(slots.pinned.items()), (0, 0))
     turnable = not slots.pinned or (len(slots.pinned) == 1 and len({len(site.ranks) for site in sites}) == 1)
     found, method = _search(sites, Slots(pinned={}) if turnable else slots, cost, bandwidth)
-    before = list(range(len(sites)))
-    best = min((before, found), key=cost.tour)  # of equal ones that which moves nothing
+    # Of equal ones that which moves nothing.
+    best = min((*slots.as_it_was(len(sites)), found), key=cost.tour)
     if turnable:  # a ring has no beginning
         best = _turned(best, place, site)
     return _result(sites, best, cost, bandwidth, fixed, size, method)

@@ -45,6 +45,11 @@ class Slots:
             return None
         return [-1 if place in self.pinned else len(site.ranks) for place, site in enumerate(sites)]
 
+    def as_it_was(self, count: int) -> list[list[int]]:
+        """Return the order of the first ranks, if pins allow it: those of ranks dealt out over the nodes may not."""
+        before = list(range(count))
+        return [before] if all(before[place] == site for place, site in self.pinned.items()) else []
+
     def fill(self, sites: Sequence[Site], wanted: Sequence[int]) -> list[int]:
         """Return the sites by place, in the wanted order as far as pins and sizes allow."""
         if not self.pinned:
