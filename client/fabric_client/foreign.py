@@ -55,7 +55,10 @@ def like(result: NDArray[Any], original: object) -> Any:
 
 
 def _from_dlpack(value: Any, what: str) -> NDArray[Any]:
-    device, _ = value.__dlpack_device__()
+    try:
+        device, _ = value.__dlpack_device__()
+    except (BufferError, ValueError) as error:  # torch: a device that DLPack has no number for
+        raise _on_device(value, what, f"memory that is not the host's ({error})") from error
     if device != _DLPACK_CPU:
         raise _on_device(value, what, _DEVICES.get(int(device), f"DLPack device {int(device)}"))
     if str(getattr(value, "dtype", "")) in _TORCH_CARRIERS:

@@ -40,8 +40,9 @@ TYPES = {
     "I": MPI.UNSIGNED,
     "l": MPI.LONG,
     "L": MPI.UNSIGNED_LONG,
-    "q": MPI.LONG_LONG,
-    "Q": MPI.UNSIGNED_LONG_LONG,
+    # NumPy takes "q" and "l" for equal where they are of one size, and MPI does not.
+    "q": MPI.LONG if np.dtype("q") == np.dtype("l") else MPI.LONG_LONG,
+    "Q": MPI.UNSIGNED_LONG if np.dtype("Q") == np.dtype("L") else MPI.UNSIGNED_LONG_LONG,
     "f": MPI.FLOAT,
     "d": MPI.DOUBLE,
     "g": MPI.LONG_DOUBLE,

@@ -1,0 +1,46 @@
+"""Which engines the contract is checked on, and how each differs from what NumPy does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_client import Communicator, ReduceOp, create_communicator
+
+Array = NDArray[Any]
+
+
+def _same(array: Any) -> Any:
+    return array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """An engine under test."""
+
+    name: str
+    create: Callable[[], Communicator]
+    #: What is reduced, as characters of NumPy's types; bfloat16 is added where ml_dtypes is installed.
+    numeric: str
+    #: Data that are only moved, in addition.
+    moved: tuple[Any, ...]
+    ops: tuple[ReduceOp, ...] = tuple(ReduceOp)
+    put: Callable[[Array], Any] = _same  #: a copy in the engine's memory; it can be sliced and reshaped as NumPy's
+    get: Callable[[Any], Any] = _same  #: back; what is no array of the engine comes back as it is
+    is_array: Callable[[Any], bool] = lambda value: isinstance(value, np.ndarray)
+    tags: bool = True
+    wide16: bool = True  #: 16-bit floats are reduced in float32 and rounded once
+    splits: bool = True
+
+
+SUBJECTS = {
+    "mpi": Subject(
+        name="mpi",
+        create=create_communicator,
+        numeric="?bBhHiIlLqQefdgFDG",  # every numeric type that NumPy has on this platform
+        moved=("M8[ns]", "S5", "U3", ">i4", [("a", "i1"), ("b", "f8")]),
+        put=np.copy,
+    ),
+}
