@@ -139,6 +139,17 @@ def format_time(seconds: float | None) -> str:
     return format_latency(seconds) if seconds is None or seconds < 1 else f"{seconds:.3g} s"
 
 
+def natural_order(text: str) -> tuple[tuple[int, str], ...]:
+    """Return a key by which texts stand as people count: ``mlx5_9`` before ``mlx5_10``. Case does not matter."""
+    parts = re.split(r"([0-9]{1,18})", text.casefold())
+    return tuple((int(part), "") if place % 2 else (-1, part) for place, part in enumerate(parts))
+
+
+def format_count(count: int, what: str) -> str:
+    """Return a number of things: ``"1 ring"``, ``"8 rings"``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def format_ranges(numbers: Iterable[int]) -> str:
     """Return numbers in the kernel's list form: ``"0-3,8,10-11"``; "" for none."""
     ranges: list[list[int]] = []

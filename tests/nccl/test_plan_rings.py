@@ -16,7 +16,9 @@ from fabricd.plan.collective.graph_file import graph_file
 from fabricd.plan.collective.plan import nccl_view, ring_plan, tree_plan
 from fabricd.plan.collective.planner import COLLECTIVES, Planner, Request
 from fabricd.plan.collective.trees import pack_trees
+from fabricd.plan.nccl.channels import Node, ring_channel
 from fabricd.plan.nccl.emulate import plan
+from fabricd.plan.nccl.graphs import Channel, Pattern, SearchGraph
 from tests.support.link_flow import demands_of, routable
 from tests.support.nccl_golden import Golden, corpus, own
 
@@ -184,6 +186,30 @@ def test_graph_file_holds_the_rings_in_nccls_form(golden: Golden) -> None:
     for channel in graph.children:
         assert sorted(int(one.attributes["dev"], 16) for one in channel.named("gpu")) == wanted
         assert len(channel.named("net")) == (2 if golden.nodes > 1 else 0)
+
+
+@pytest.mark.parametrize("golden", [one for one in OWN if one.nodes == 2], ids=str)
+def test_nccl_makes_our_rings_of_the_graph_file(golden: Golden) -> None:
+    """By NCCL's own rule for which channel a machine takes part in."""
+    planned = planner(golden)
+    graph = parse(graph_file(planned)).root.children[0]
+    gpus = sorted(planned.nccl.tables[0].system.gpus, key=lambda gpu: gpu.rank)
+    places = {gpu.device.host << 56 | gpu.dev: place for place, gpu in enumerate(gpus)}
+
+    def devs(channel, tag: str) -> list[int]:
+        return [int(one.attributes["dev"], 16) for one in channel.named(tag)]
+
+    channels = tuple(
+        Channel(ranks=tuple(places[dev] for dev in devs(one, "gpu")), nets=tuple(devs(one, "net")))
+        for one in graph.children
+    )
+    ring = SearchGraph(pattern=Pattern.RING, channels=channels, cross_nic=int(graph.attributes["crossnic"]))
+    machine = Node(ring=ring, tree=ring)
+    for number, ours in enumerate(planned.equal_channels):
+        taken = [ring_channel(machine, place, number, len(channels)) for place in (0, 1)]
+        ring_of_all = [rank + place * len(gpus) for place, one in enumerate(taken) for rank in one.ranks]
+        assert tuple(ring_of_all) == ours.ring
+        assert tuple(one.nets for one in taken) == ours.nics
 
 
 def test_nccl_view_is_what_nccl_answers() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fabric_client.cli.show import clean, console, table
 from fabricd.model.collective import Alternative, Channel, CollectivePlan, Prediction, Search
 from fabricd.model.path import Hop
-from fabricd.units import format_bandwidth, format_size
+from fabricd.units import format_bandwidth, format_count, format_size
 
 _SHOWN_RANKS = 16
 _SHOWN_LINKS = 4
@@ -21,7 +21,7 @@ def show_rings(plan: CollectivePlan) -> None:
         (
             "this plan",
             format_bandwidth(plan.bandwidth_bytes_per_second),
-            f"{len(plan.channels)} rings",
+            format_count(len(plan.channels), "ring"),
             *_told(plan.predicted),
         )
     ]
@@ -84,10 +84,10 @@ def _title(plan: CollectivePlan) -> str:
     hosts = len({rank.rpartition("/")[0] for rank in plan.ranks})
     where = f"{hosts} nodes" if hosts > 1 else clean(plan.ranks[0])
     if hosts > plan.nodes:
-        where += f" in {plan.nodes} NVLink domain{'s' if plan.nodes > 1 else ''}"
+        where += f" in {format_count(plan.nodes, 'NVLink domain')}"
     elif count > 1 and hosts == 1:
         where += f" to {clean(plan.ranks[-1])}"
-    return f"{plan.collective} of {format_size(plan.bytes)} over {count} rank{'s' if count > 1 else ''} on {where}"
+    return f"{plan.collective} of {format_size(plan.bytes)} over {format_count(count, 'rank')} on {where}"
 
 
 def _share(plan: CollectivePlan) -> str:
@@ -98,7 +98,7 @@ def _share(plan: CollectivePlan) -> str:
 
 def _alternative(one: Alternative) -> tuple[str, ...]:
     names = {"nccl": "NCCL by itself", "equal speed": "as a graph file", "nvls": "possible by NVLS"}
-    by = {"trees": "another plan", "nvls": "NVSwitches reduce"}.get(one.name, f"{one.count} rings")
+    by = {"trees": "another plan", "nvls": "NVSwitches reduce"}.get(one.name, format_count(one.count, "ring"))
     return (names.get(one.name, one.name), format_bandwidth(one.bandwidth_bytes_per_second), by, *_told(one.predicted))
 
 

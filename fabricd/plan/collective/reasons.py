@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from fabricd.plan.collective.planner import Planner
 from fabricd.plan.collective.trees import TreePacking
-from fabricd.units import format_bandwidth
+from fabricd.units import format_bandwidth, format_count
 
 #: Less than this is no gain.
 _WORTH_TELLING = 1.02
+_SHOWN_LINKS = 2
 #: So near to what was proved, the rest is the proof's.
 _PROVED = 0.998
 
@@ -21,13 +22,22 @@ def ring_reasons(planner: Planner, trees: TreePacking | None) -> Iterator[str]:
     limit = min(part.packing.limit for part in planner.parts)
     least = "" if total > _PROVED * limit else "at least "
     proof = f"{least}{percent(total, limit)} of what any rings on these routes carry"
-    yield f"{len(planner.channels)} rings carry {in_gb(total)}: {proof}"
-    yield f"no schedule exceeds {in_gb(bound.busbw)}, whatever its routes: {bound.because}"
+    yield f"{format_count(len(planner.channels), 'ring')} of ours, {in_gb(total)} in all: {proof}"
+    yield f"no schedule exceeds {in_gb(bound.busbw)}, whatever its routes: {bound.because}{_over(planner)}"
     yield from _why_below(planner)
     yield from _against_nccl(planner)
     if trees is not None and trees.busbw > _WORTH_TELLING * total:
         gain = f"{trees.busbw / total:.2f} times as much (--kind trees)"
         yield f"trees could carry {in_gb(trees.busbw)} on these routes, {gain}"
+
+
+def _over(planner: Planner) -> str:
+    """Return which links the bound's cut consists of, if they are few."""
+    bound = planner.bound
+    if not 0 < len(bound.links) <= _SHOWN_LINKS:
+        return ""
+    hops = planner.hops(planner.parts[bound.kind], bound.links)
+    return ", over " + " and ".join(f"{hop.src} > {hop.dst}" for hop in hops)
 
 
 def _why_below(planner: Planner) -> Iterator[str]:
@@ -57,15 +67,25 @@ def _against_nccl(planner: Planner) -> Iterator[str]:
     total = planner.weakest.packing.total
     gain = total / theirs
     told = "the same" if gain < _WORTH_TELLING else f"{gain:.2f} times as much here"
-    yield f"NCCL by itself: {count} rings of {in_gb(theirs / count)}, {in_gb(theirs)} in all; {told}"
+    yield f"NCCL by itself: {format_count(count, 'ring')} of {in_gb(theirs / count)}, {in_gb(theirs)} in all; {told}"
+    yield from _disagreement(planner)
     if equal is not None and equal.speed * equal.count > theirs * _WORTH_TELLING:
-        yield (
-            f"NCCL obeys {equal.count} channels of {in_gb(equal.speed)}, {in_gb(equal.speed * equal.count)} in all, "
-            "by a graph file (fabricctl export --format nccl-graph)"
-        )
+        told = f"{format_count(equal.count, 'channel')} of {in_gb(equal.speed)}"
+        together = in_gb(equal.speed * equal.count)
+        yield f"NCCL obeys {told}, {together} in all, by a graph file (fabricctl export --format nccl-graph)"
     predicted = planner.predictions[1]
     if predicted is not None and predicted.algorithm != "Ring":
         yield f"at this size NCCL takes {predicted.algorithm}, not rings"
+
+
+def _disagreement(planner: Planner) -> Iterator[str]:
+    """Say what it costs NCCL that all machines take the fewest channels and the lowest speed of any."""
+    least = min(part.nccl for part in planner.parts)
+    if len(planner.parts) > 1 and planner.nccl.ring_bandwidth * _WORTH_TELLING < least:
+        yield (
+            f"NCCL finds at least {in_gb(least)} on each machine, but all take the fewest channels and the lowest "
+            "speed found on any"
+        )
 
 
 def nccl_reasons(planner: Planner) -> Iterator[str]:
@@ -74,7 +94,8 @@ def nccl_reasons(planner: Planner) -> Iterator[str]:
     if len(plan.members) > len(planner.request.order):
         yield f"NCCL splits a machine: it sees {len(plan.members)} where there are {len(planner.request.order)}"
     used = len(plan.channels.rings)
-    yield f"{plan.channels.searched} rings found, {used} channels in use: NCCL runs each more than once"
+    again = ": NCCL runs each more than once" if used > plan.channels.searched else ""
+    yield f"{format_count(plan.channels.searched, 'ring')} found, {format_count(used, 'channel')} in use{again}"
     if not planner.alone:
         bound = planner.bound.busbw
         yield f"its rings carry {percent(plan.ring_bandwidth, bound)} of {in_gb(bound)}, which no schedule exceeds"
