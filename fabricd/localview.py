@@ -79,7 +79,7 @@ class LocalView:
 
 _PACKAGES = (  # distributions on PyPI that carry a library which the plan must know of
     ("mpich", "mpich"), ("mpi4py", "mpi4py"), ("nccl", "nvidia-nccl-cu12"), ("nccl", "nvidia-nccl-cu13"),
-    ("ucx", "libucx-cu12"), ("cupy", "cupy-cuda12x"), ("torch", "torch"),
+    ("ucx", "libucx-cu12"), ("cupy", "cupy-cuda12x"), ("cupy", "cupy-cuda13x"), ("cupy", "cupy"), ("torch", "torch"),
 )  # fmt: skip
 _MAX_DEVICES = 1024
 _MAX_TEXT = 4096

@@ -66,6 +66,11 @@ class HostArray:
         """Return a part, which shares the memory, as CuPy's arrays do also for one element."""
         return HostArray(self.data[part if isinstance(part, tuple) else (part, ...)])
 
+    @property
+    def T(self) -> "HostArray":  # noqa: N802 - NumPy's name
+        """The transpose, which shares the memory."""
+        return HostArray(self.data.T)
+
     def reshape(self, *shape: Any) -> "HostArray":
         """Return the same elements in another shape."""
         return HostArray(self.data.reshape(*shape))

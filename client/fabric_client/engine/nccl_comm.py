@@ -42,18 +42,21 @@ class Watchdog:
         self._comms.add(comm)
 
     def wake(self) -> None:
-        """Something begins."""
+        """Something begins, or has ended."""
         if not self._busy.is_set():
             self._busy.set()
 
     def _run(self) -> None:
-        while True:
+        alive = True
+        while alive:
             self._busy.wait()
             self._busy.clear()
             time.sleep(_LOOK_SECONDS)
-            under_way = [comm.look() for comm in list(self._comms)]
+            comms = list(self._comms)
+            under_way = [comm.look() for comm in comms]
             if any(under_way):
                 self._busy.set()
+            alive = any(comm.alive for comm in comms)
 
 
 class NcclPending:
@@ -114,6 +117,11 @@ class NcclComm:
         self._end_lock = threading.Lock()
         self._end: FabricError | None = None
         watchdog.add(self)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended, in order or not."""
+        return self._end is None
 
     def start(
         self,
@@ -233,6 +241,7 @@ class NcclComm:
             if self._end is not None:
                 return
             self._end = error
+        self.watchdog.wake()
         # The thread keeps the handle: while the abort lasts nothing may free it, not even the interpreter's end.
         BlockingCall(self._raw.abort, "ncclCommAbort").ended(_ABORT_SECONDS)
 
@@ -242,4 +251,5 @@ class NcclComm:
             if self._end is not None:
                 return True
             self._end = CommunicatorError("the communicator is closed")
+        self.watchdog.wake()
         return BlockingCall(self._raw.destroy, "ncclCommDestroy").ended(timeout)
