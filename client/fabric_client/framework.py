@@ -2,10 +2,12 @@
 
 import atexit
 import contextlib
+import ipaddress
 import os
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +22,7 @@ _VERDICT_SECONDS = 3.0
 _CLOSE_SECONDS = 10.0
 _FIRST_FENCE, _LAST_FENCE = 0, 1
 _LOOPBACK = "127.0.0.1"
+_STATUS = re.compile(r"[A-Z][A-Z_]+: ")
 
 
 class FrameworkGroup:
@@ -35,12 +38,13 @@ class FrameworkGroup:
         settings: environment variables that are set for as long as the group lives.
     """
 
-    def __init__(self, joined: Joined, framework: str) -> None:
+    def __init__(self, joined: Joined, framework: str, *, ignored: Collection[str] = ()) -> None:
         """Take the plan's settings; nothing is set yet.
 
         Args:
             joined: a rank in a complete group.
             framework: what moves the data, for messages.
+            ignored: settings that mean nothing to it.
 
         Raises:
             EngineError: settings that cannot work here.
@@ -50,7 +54,8 @@ class FrameworkGroup:
         self.rank = self.launcher_rank = joined.answer.rank
         self.size = joined.answer.size
         self.closed = False
-        self.settings, notes = choose_settings(joined.part.settings, joined.view, os.environ)
+        wanted = [setting for setting in joined.part.settings if setting.name not in ignored]
+        self.settings, notes = choose_settings(wanted, joined.view, os.environ)
         self.lines = list(notes)
         self._before: dict[str, str | None] = {}
         self._end: Callable[[bool], None] = lambda peacefully: None
@@ -186,7 +191,7 @@ class FrameworkGroup:
         """Return the error to raise: that a rank is lost says more than what the framework saw of it."""
         if isinstance(error, FabricError) or not isinstance(error, Exception):
             return error
-        patience = _VERDICT_SECONDS if isinstance(error, RuntimeError) else 0.0  # which is what frameworks raise
+        patience = _VERDICT_SECONDS if _is_of_framework(error) else 0.0
         deadline = time.monotonic() + patience
         while (found := self.joined.membership.failure(self.framework)) is None and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -210,3 +215,26 @@ class FrameworkGroup:
         self.joined.membership.give_up(f"rank {self.launcher_rank}", verdict)
         if verdict is not error:
             raise verdict from error
+
+
+def _is_of_framework(error: Exception) -> bool:
+    """Tell whether PyTorch or JAX may have raised it: the latter makes ValueErrors of "UNKNOWN: Gloo failed", too."""
+    return isinstance(error, RuntimeError) or bool(_STATUS.match(str(error)))
+
+
+def checked_endpoint(told: str, *, what: str) -> tuple[str, int]:
+    """Return address and port of another rank's word, ``"ADDRESS PORT"``.
+
+    Args:
+        told: the word.
+        what: listens there, for the message.
+
+    Raises:
+        EngineError: it is no such thing.
+    """
+    host, _, port = told.partition(" ")
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        if 0 < int(port) < 1 << 16:
+            return host, int(port)
+    raise EngineError(f"rank 0 does not tell where {what} is: {told[:60]!r}")

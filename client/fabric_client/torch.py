@@ -14,15 +14,14 @@ on its address of that network alone, and the others learn it from the daemon, o
 """
 
 import importlib.util
-import ipaddress
 import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fabric_client.environment import identify
-from fabric_client.framework import FrameworkGroup
+from fabric_client.framework import FrameworkGroup, checked_endpoint
 from fabric_client.joining import join_group
-from fabricd.errors import CommunicatorError, EngineError, InputError, UnavailableError
+from fabricd.errors import CommunicatorError, InputError, UnavailableError
 from fabricd.install import install_line
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ def _store(made: FrameworkGroup, timeout: float) -> "TCPStore":
         listener = socket.create_server((address, 0), family=family, backlog=_BACKLOG)
     try:
         told = None if listener is None else f"{listener.getsockname()[0]} {listener.getsockname()[1]}"
-        host, port = _checked(made.meet(_STORE, told, timeout=timeout))
+        host, port = checked_endpoint(made.meet(_STORE, told, timeout=timeout), what="the store")
         # It takes the descriptor over, whatever comes of it.
         descriptor = None if listener is None else listener.detach()
     finally:
@@ -189,19 +188,3 @@ def _store(made: FrameworkGroup, timeout: float) -> "TCPStore":
         wait_for_workers=False,  # all have met at the daemon
         master_listen_fd=descriptor,
     )
-
-
-def _checked(told: str) -> tuple[str, int]:
-    """Return address and port of another rank's word.
-
-    Raises:
-        EngineError: it is no such thing.
-    """
-    host, _, port = told.partition(" ")
-    try:
-        ipaddress.ip_address(host)
-        if 0 < int(port) < 1 << 16:
-            return host, int(port)
-    except ValueError:
-        pass
-    raise EngineError(f"rank 0 does not tell where its store is: {told[:60]!r}")
