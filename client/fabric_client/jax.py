@@ -77,7 +77,7 @@ def initialize(
     _check_usable()
     identity = identify(group, rank, world_size)
     chosen = engine or _default_engine()
-    joined = join_group(identity, chosen, url=url, secret=secret, timeout=timeout)
+    joined = join_group(identity, "gloo" if chosen == "gloo" else "nccl+gloo", url=url, secret=secret, timeout=timeout)
     made = FrameworkGroup(joined, f"JAX by {chosen}", ignored={"GLOO_SOCKET_IFNAME"})
     made.start(lambda: _begin(made, timeout, options), _end)
     _current = made

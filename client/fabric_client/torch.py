@@ -140,7 +140,7 @@ def _engine(backend: str | None) -> tuple[str, str]:
         raise InputError(f"no plans are made for backend {unknown[0][:40]!r}", hint="gloo, nccl, cpu:gloo,cuda:nccl")
     if "nccl" in wanted and not dist.is_nccl_available():
         raise UnavailableError("this PyTorch was built without NCCL", hint="use backend 'gloo', or a build for CUDA")
-    return ("nccl" if "nccl" in wanted else "gloo"), backend
+    return ("nccl+gloo" if "nccl" in wanted else "gloo"), backend
 
 
 def _begin(

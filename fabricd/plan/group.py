@@ -3,7 +3,7 @@
 Pure: what the ranks see, what the daemons know and what was measured goes in, the plan comes out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fabricd.errors import InputError, NoNetworkError
@@ -23,8 +23,9 @@ from fabricd.plan.group_networks import Candidate, Candidates, find_candidates
 from fabricd.plan.group_ports import network_settings, ports_of
 from fabricd.units import format_ranges
 
-#: What plans can be made for. "gloo" is what PyTorch and JAX use for memory of hosts.
-ENGINES = ("mpi", "gloo", "nccl")
+#: What plans can be made for. "gloo" is what PyTorch and JAX use for memory of hosts, "nccl+gloo" what they use with
+#: GPUs, for they meet by IP all the same.
+ENGINES = ("mpi", "gloo", "nccl", "nccl+gloo")
 #: Asks for the best engine that all ranks have.
 AUTO = "auto"
 #: MPICH reads PMI_process_mapping into a value of its process manager, which bounds it.
@@ -141,12 +142,15 @@ def plan_group(
         NoNetworkError: no network joins the hosts; says what each has.
         InputError: an engine that there is not.
     """
+    measurements = tuple(measurements)
     if engine == AUTO:
         engine, why = choose_engine(views)
         plan = plan_group(engine, views, nodes, measurements, unmeasured)
         return replace(plan, because=(why, *plan.because))
     if engine not in ENGINES:
         raise InputError(f"no engine called {engine[:40]!r}", hint=f"one of {', '.join(ENGINES)}")
+    if engine == "nccl+gloo":
+        return _with_gloo(engine, lambda part: plan_group(part, views, nodes, measurements, unmeasured))
     known = survey(views, nodes)
     hosts = known.hosts
     if engine == "gloo" and len(hosts.places) == 1:
@@ -156,9 +160,8 @@ def plan_group(
         shared = (Setting(name="UCX_TLS", value="self,sm", because="all ranks share memory"),)
         return _plan(engine, hosts, dict.fromkeys(views, shared), {}, (), (because,))
     told = {**known.unmeasured, **(unmeasured or {})}
-    measured = list(measurements)
     candidates = by_gloo(known.candidates, hosts) if engine == "gloo" else known.candidates
-    rated = sorted((rate(one, hosts, measured, told) for one in candidates.networks), key=rated_key)
+    rated = sorted((rate(one, hosts, measurements, told) for one in candidates.networks), key=rated_key)
     rejected = tuple(
         NetworkChoice(network=one.name, transport=Transport.UNKNOWN, reason=one.reason) for one in candidates.rejected
     )
@@ -215,6 +218,21 @@ def _plan(
         process_mapping=mapping,
         because=because,
     )
+
+
+def _with_gloo(engine: str, plan: Callable[[str], GroupPlan]) -> GroupPlan:
+    """Return the plan for NCCL, with Gloo's settings and the addresses to meet at, where there are any."""
+    main = plan("nccl")
+    try:
+        beside = plan("gloo")
+    except NoNetworkError as error:
+        return replace(main, engine=engine, because=(*main.because, f"nothing for Gloo: {error.message}"))
+    ranks = tuple(
+        replace(one, address=other.address, settings=(*one.settings, *other.settings))
+        for one, other in zip(main.ranks, beside.ranks, strict=True)
+    )
+    chosen = next((f"Gloo takes {one.network}: {one.reason}" for one in beside.networks if one.chosen), "")
+    return replace(main, engine=engine, ranks=ranks, because=tuple(filter(None, (*main.because, chosen))))
 
 
 def _on_loopback(engine: str, hosts: Hosts) -> GroupPlan:

@@ -412,6 +412,20 @@ class TestRdma:
             "Gloo talks by TCP alone"
         ]
 
+    def test_beside_nccl_gloo_gets_an_ip_network_and_the_ranks_their_addresses(self):
+        views, nodes = self.hosts()
+        plan = plan_group("nccl+gloo", views, nodes, [measured("10.1.0.1", "10.1.0.2", 1.2)])
+        assert next(one for one in plan.networks if one.chosen).transport is Transport.INFINIBAND
+        assert settings(plan, 1)["GLOO_SOCKET_IFNAME"] == "eth0"
+        assert settings(plan, 1)["NCCL_NET"] == "IB"
+        assert plan.ranks[1].devices == ("mlx5_7:1",)
+        assert [one.address for one in plan.ranks] == ["10.1.0.1", "10.1.0.2"]
+        assert "Gloo takes 10.1.0.0/24" in plan.because[-1]
+        bare = {rank: replace(one, interfaces=(LO,)) for rank, one in views.items()}
+        plan = plan_group("nccl+gloo", bare, nodes)
+        assert [one.address for one in plan.ranks] == ["", ""]
+        assert "nothing for Gloo: no network joins" in plan.because[-1]
+
     @pytest.mark.parametrize(
         ("fields", "words"),
         [
