@@ -13,7 +13,7 @@ class Works(Cells):
     def works(self) -> None:
         self.all_at_once()
         self.in_another_order()
-        if self.size > 1:
+        if self.size > 1 and self.subject.crosses:
             self.messages_cross()
         if self.subject.splits:
             self.families()

@@ -1,5 +1,6 @@
 """Which engines the contract is checked on, and how each differs from what NumPy does."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_client import Communicator, ReduceOp, create_communicator
+from tests.support.nccl_library import HostArray, HostDevice
 
 Array = NDArray[Any]
 
@@ -33,6 +35,12 @@ class Subject:
     tags: bool = True
     wide16: bool = True  #: 16-bit floats are reduced in float32 and rounded once
     splits: bool = True
+    crosses: bool = True  #: a message under way does not hold up one that was started after it
+
+
+def _create_nccl() -> Communicator:
+    device = HostDevice(f"gpu{os.environ['RANK']}")
+    return create_communicator(engine="nccl", device=device)
 
 
 SUBJECTS = {
@@ -42,5 +50,18 @@ SUBJECTS = {
         numeric="?bBhHiIlLqQefdgFDG",  # every numeric type that NumPy has on this platform
         moved=("M8[ns]", "S5", "U3", ">i4", [("a", "i1"), ("b", "f8")]),
         put=np.copy,
+    ),
+    # Over the tests' library, which reduces as NCCL does: 16-bit floats step by step in their own precision.
+    "nccl": Subject(
+        name="nccl",
+        create=_create_nccl,
+        numeric="?bBiIlLqQefdFD",
+        moved=(">i4", "M8[ns]", "h"),
+        put=lambda array: HostArray(np.copy(array)),
+        get=lambda value: value.data if isinstance(value, HostArray) else value,
+        is_array=lambda value: isinstance(value, HostArray),
+        tags=False,
+        wide16=False,
+        crosses=False,
     ),
 }

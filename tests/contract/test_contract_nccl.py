@@ -1,0 +1,26 @@
+"""The contract of collectives over the NCCL engine: CuPy's real binding, on the tests' library.
+
+Proves counts, types, layouts, groups and order of calls; says nothing about GPUs and their speed.
+"""
+
+import pytest
+
+from tests.support.daemon import daemon
+from tests.support.ranks import new_group, ranks
+
+pytest.importorskip("cupy_backends", reason="CuPy is not installed")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with daemon(tmp_path_factory.mktemp("contract")) as running:
+        yield running.url
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_every_collective_type_operator_root_and_shape(tmp_path, url, size):
+    with ranks(tmp_path, size, ["-m", "tests.contract.rank_collectives", "nccl"], new_group(url)) as job:
+        reports = [rank.json() for rank in job.wait(100)]
+    assert [report["wrong"] for report in reports] == [[]] * size
+    assert {report["cells"] for report in reports} == {reports[0]["cells"]}
+    assert reports[0]["cells"] > 4000
