@@ -151,15 +151,18 @@ class Rendezvous:
 
     def _until(self, deadline: float, kind: type[T], ask: Callable[[float], httpx.Response], what: str) -> T:
         """Ask until there is an answer; 202 means that others are still awaited."""
-        started = time.monotonic()
+        started, failing_since = time.monotonic(), None
         pause = _RETRY_FIRST_SECONDS
         last: FabricError | None = None
         while (left := deadline - time.monotonic()) > 0:
             try:
                 response = ask(min(_POLL_SECONDS, left))
             except TransientError as error:
-                last = error
-                self._give_up_on_nobody(started, error)
+                last, failing_since = (
+                    error,
+                    failing_since or time.monotonic(),
+                )  # it may have waited for the others before
+                self._give_up_on_nobody(failing_since, error)
                 time.sleep(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 - spreads retries, no secret
                 pause = min(_RETRY_MAX_SECONDS, pause * 2)
                 continue
@@ -173,8 +176,8 @@ class Rendezvous:
             f"{what}: no answer within {deadline - started:.0f} s" + (f" (last: {last.message})" if last else "")
         ) from last
 
-    def _give_up_on_nobody(self, started: float, error: TransientError) -> None:
+    def _give_up_on_nobody(self, failing_since: float, error: TransientError) -> None:
         if self._contacted or not self.connection.address.is_local:
             return
-        if time.monotonic() - started > _LOCAL_FIRST_CONTACT_SECONDS:
+        if time.monotonic() - failing_since > _LOCAL_FIRST_CONTACT_SECONDS:
             raise UnreachableError(error.message, hint=error.hint) from error

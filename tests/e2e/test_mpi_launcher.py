@@ -272,7 +272,8 @@ def test_what_nohup_ignores_stays_ignored(url):
 
 def test_a_launcher_ended_while_its_daemon_starts_leaves_nothing(tmp_path):
     env = {**os.environ, "FABRICD_SOCKET": str(tmp_path / "none.sock"), "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([FABRICCTL, "run", "-n", "1", "--", "true"], env=env, stderr=subprocess.DEVNULL) as job:
+    command = [FABRICCTL, "run", "-n", "1", "--", "sleep", "60"]
+    with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as job:
         eventually(lambda: list(tmp_path.glob("fabricd-*")))
         job.terminate()
         assert job.wait(15) == 143

@@ -138,7 +138,7 @@ def test_a_daemon_that_restarts_while_ranks_gather_only_delays_them(tmp_path):
             address = f"{first.url}/v1/groups/{group['FABRICD_GROUP']}"
             eventually(lambda: asker.get(address).status_code == 200, 15)
         first.kill()
-        time.sleep(1.0)
+        time.sleep(0.3)
         stack.enter_context(daemon(folder, "--port", first.url.rsplit(":", 1)[1]))
         jobs.append(stack.enter_context(subprocess.Popen(command, env=rank_environment(1, 2, group))))
         assert [job.wait(30) for job in jobs] == [0, 0]
