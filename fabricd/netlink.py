@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-# Source: kernel include/uapi/linux/{netlink,genetlink}.h
+# Source: kernel include/uapi/linux/{netlink,genetlink}.h and include/uapi/rdma/rdma_netlink.h
 _NLM_F_REQUEST, _NLM_F_MULTI, _NLM_F_DUMP_INTR, _NLM_F_DUMP = 0x1, 0x2, 0x10, 0x300
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLA_F_NESTED = 0x8000
@@ -20,7 +20,9 @@ _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _NUMBER = struct.Struct("=i")
 _GENERIC_HEADER = struct.Struct("=BBxx")
-_NETLINK_GENERIC = 16
+_NO_BODY = struct.Struct("=")
+_NETLINK_GENERIC, _NETLINK_RDMA = 16, 20
+_RDMA_NL_NLDEV = 5
 _GENL_ID_CTRL, _CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_ID, _CTRL_ATTR_FAMILY_NAME = 0x10, 3, 1, 2
 #: The kernel fills at most 32 KiB at a time, more only for virtual functions' details, which nobody asks for here.
 _BUFFER_BYTES = 1 << 18
@@ -81,6 +83,22 @@ def generic(
     number = _family_number(family)
     message = _request(number, _GENERIC_HEADER.pack(command, 1) + request, _NLM_F_DUMP if every else 0)
     return _ask(_NETLINK_GENERIC, message, number, _GENERIC_HEADER, wanted, limit)
+
+
+def rdma(command: int, wanted: Collection[int], *, limit: int) -> Dump:
+    """Return all objects that the kernel's RDMA devices' own netlink lists, as ``rdma dev`` asks it. Needs no rights.
+
+    Args:
+        command: RDMA_NLDEV_CMD_*.
+        wanted: types of the attributes to keep.
+        limit: see ``dump``.
+
+    Raises:
+        OSError: as ``dump`` raises it; EPROTONOSUPPORT where the kernel knows no RDMA.
+        ValueError: not a netlink message.
+    """
+    kind = _RDMA_NL_NLDEV << 10 | command
+    return _ask(_NETLINK_RDMA, _request(kind, b"", _NLM_F_DUMP), kind, _NO_BODY, wanted, limit)
 
 
 def _family_number(family: str) -> int:

@@ -172,6 +172,8 @@ class Hca:
     """An RDMA device."""
 
     name: str  #: "mlx5_0"
+    #: The kernel's number for it, in order of registration; libraries list devices in this order. None where not told.
+    index: int | None = None
     #: "infiniband", "roce", "efa", "iwarp", "soft-roce", "mana", "omni-path", "slingshot", "other".
     kind: str = "other"
     node_guid: str = ""
@@ -262,6 +264,8 @@ class Gpu:
     bar1_bytes: int | None = None
     pcie: PcieLink = PcieLink()
     numa_node: int | None = None  #: host NUMA node nearest
+    #: NUMA nodes that NVML calls near, those of GPUs' own memory included; all where firmware names none. None: unknown
+    numa_affinity: tuple[int, ...] | None = None
     memory_numa_node: int | None = None  #: NUMA node of the GPU's own memory (GH200)
     cpu_affinity: tuple[int, ...] = ()
     mig_mode: str = ""  #: "enabled", "disabled", "" unsupported or unknown

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 
 from fabricd.model.device import Gpu, Hca, PciDevice
 from fabricd.model.snapshot import Snapshot
-from fabricd.units import format_ranges
+from fabricd.units import format_ranges, natural_order
 
 _SELF = "X"
 _UNKNOWN = "?"
 _NOT_APPLICABLE = "N/A"
+_SHOWN_RANGES = 6
 # nvmlGpuTopologyLevel_t in the tool's words. Source: NVIDIA's NVML API reference.
 _BY_DRIVER = {
     "internal": "PIX", "single": "PIX", "multiple": "PXB", "hostbridge": "PHB", "node": "NODE", "system": "SYS",
@@ -47,13 +48,13 @@ class MatrixRow:
     name: str  #: "mlx5_0"; of a GPU the product
     cells: tuple[str, ...]
     cpu_affinity: str = ""  #: GPUs only: "0-55,112-167"
-    numa_affinity: str = ""  #: GPUs only; "N/A" when unknown
+    numa_affinity: str = ""  #: GPUs only: "0", "0,2-17"; "N/A" when unknown
     gpu_numa_id: str = ""  #: GPUs only: NUMA node of the GPU's own memory, "N/A" where it is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyMatrix:
-    """GPUs in NVML's order, then RDMA adapters in order of PCI address."""
+    """GPUs in NVML's order, then RDMA adapters as the kernel numbers them."""
 
     rows: tuple[MatrixRow, ...]
     nvlink: bool  #: whether NVLinks are looked at
@@ -69,7 +70,7 @@ def topology_matrix(snapshot: Snapshot, *, nvlink: bool = True, cpuset: frozense
             lies in one NUMA node, NUMA nodes are not told apart: both as NVIDIA's tool does inside the container.
     """
     nodes = _Nodes(snapshot, cpuset)
-    ends: list[Gpu | Hca] = [*snapshot.gpus, *sorted((hca for hca in snapshot.hcas if hca.pci_address), key=_order)]
+    ends: list[Gpu | Hca] = [*snapshot.gpus, *sorted(filter(_is_listed, snapshot.hcas), key=_order)]
     gpus = len(snapshot.gpus)
     counts = _nvlinks(snapshot.gpus) if nvlink else {}
     rows = []
@@ -88,7 +89,7 @@ def format_matrix(matrix: TopologyMatrix) -> str:
     lines = ["\t" + "\t".join([*labels, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
     for row in matrix.rows:
         cells = [f" {cell} " if cell == _SELF else cell for cell in row.cells]
-        last = [row.cpu_affinity, row.numa_affinity, "", row.gpu_numa_id]
+        last = [_cut(row.cpu_affinity), _cut(row.numa_affinity), "", row.gpu_numa_id]
         lines.append("\t".join([row.label, *cells, *last]))
     lines += ["", "Legend:", ""]
     lines += [f"  {word:<4} = {meaning}" for word, meaning in _LEGEND if matrix.nvlink or word != "NV#"]
@@ -98,19 +99,40 @@ def format_matrix(matrix: TopologyMatrix) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _order(hca: Hca) -> tuple[str, str]:
-    """The kernel numbers adapters in order of their PCI address; mlx5_10 comes after mlx5_9."""
-    return hca.pci_address.rjust(16), hca.name
+def is_cut(matrix: TopologyMatrix) -> bool:
+    """Tell whether ``format_matrix`` leaves out CPUs, as NVIDIA's tool does where they are numbered alternately."""
+    return any(_cut(row.cpu_affinity) != row.cpu_affinity for row in matrix.rows)
+
+
+def _cut(ranges: str) -> str:
+    """Return what NVIDIA's tool shows of a list: published outputs have six ranges at most."""
+    return ",".join(ranges.split(",")[:_SHOWN_RANGES])
+
+
+def _is_listed(hca: Hca) -> bool:
+    """NVIDIA's tool lists verbs devices that hardware backs; Slingshot's cards are no verbs devices."""
+    return bool(hca.pci_address) and hca.kind != "slingshot"
+
+
+def _order(hca: Hca) -> tuple[bool, int, tuple[tuple[int, str], ...]]:
+    """Order of registration, which is not that of PCI addresses: drivers start in parallel, and bonds come last.
+
+    Where it is not known, that of names, into which drivers put a number that counts up.
+    """
+    return hca.index is None, hca.index or 0, natural_order(hca.name)
 
 
 def _gpu_row(gpu: Gpu, cells: tuple[str, ...], cpuset: frozenset[int] | None) -> MatrixRow:
     cpus = gpu.cpu_affinity if cpuset is None else [cpu for cpu in gpu.cpu_affinity if cpu in cpuset]
+    near = gpu.numa_affinity
+    if near is None and gpu.numa_node is not None:
+        near = (gpu.numa_node,)
     return MatrixRow(
         label=f"GPU{gpu.index}",
         name=gpu.name,
         cells=cells,
         cpu_affinity=format_ranges(cpus),
-        numa_affinity=_NOT_APPLICABLE if gpu.numa_node is None else str(gpu.numa_node),
+        numa_affinity=_NOT_APPLICABLE if near is None else format_ranges(near),
         gpu_numa_id=_NOT_APPLICABLE if gpu.memory_numa_node is None else str(gpu.memory_numa_node),
     )
 

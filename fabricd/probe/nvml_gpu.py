@@ -92,6 +92,7 @@ def _affinity(reader: Reader) -> dict[str, Any]:
     return {
         "cpu_affinity": None if cpus is None else _bits(cpus),
         "numa_node": near[0] if len(near) == 1 else None,
+        "numa_affinity": None if nodes is None else near,
         "memory_numa_node": reader.ask("memory_numa_node", "nvmlDeviceGetNumaNodeId"),
     }
 

@@ -1,22 +1,30 @@
 """Probe ``rdma``: RDMA devices with ports, GIDs and counters, from /sys/class/infiniband and /sys/class/cxi.
 
-Needs no rights and no library; what only verbs tell is added by the probe ``verbs``.
+Needs no rights and no library; what only verbs tell is added by the probe ``verbs``. Only the order in which the
+devices were registered is no file's: RDMA netlink tells it.
 Source: kernel Documentation/ABI/stable/sysfs-class-infiniband.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fabricd.errors import ParseError
 from fabricd.gidtable import read_gids
 from fabricd.model.device import Gid, Hca, HcaPort
-from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult
+from fabricd.netlink import rdma, unsigned
+from fabricd.probe.answers import ask
+from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeNotRun, ProbeResult, ProbeUnsupported
 from fabricd.probe.files import FieldReader
 from fabricd.probe.pci import pci_function
 from fabricd.smallfile import printable
 from fabricd.units import parse_port_rate
 
+#: Where a replay keeps the numbers that the kernel gave the devices, in the folder of recorded answers.
+RECORDED = "rdma.json"
+# Source: kernel include/uapi/rdma/rdma_netlink.h
+_RDMA_NLDEV_CMD_GET, _ATTR_DEV_INDEX, _ATTR_DEV_NAME = 1, 1, 2
+_MAX_DEVICES = 4096
 #: Each counter may be a query to the card's firmware: with virtual functions by the hundred that would take seconds.
 _MAX_COUNTED_DEVICES = 64
 _MELLANOX, _AMAZON, _MICROSOFT = 0x15B3, 0x1D0F, 0x1414
@@ -61,10 +69,42 @@ class RdmaProbe:
         hcas = [
             _read_hca(verbs / name, peer_memory, count < _MAX_COUNTED_DEVICES, read) for count, name in enumerate(names)
         ]
+        numbers = _numbers(ctx, read).indices if names else {}
+        hcas = [replace(hca, index=numbers.get(hca.name)) for hca in hcas]
         hcas += [_read_slingshot(slingshot / name, read) for name in read.entries(slingshot)]
         if not hcas:
             raise ProbeAbsent(f"no RDMA device: {verbs} is missing or empty")
         return ProbeResult(facts={"hcas": tuple(hcas)}, notes=tuple(read.notes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaNumbers:
+    """What RDMA netlink says."""
+
+    indices: dict[str, int] = field(default_factory=dict)  #: by device
+
+
+def _numbers(ctx: ProbeContext, read: FieldReader) -> RdmaNumbers:
+    try:
+        return ask(ctx, RECORDED, RdmaNumbers, _ask_kernel)
+    except ProbeNotRun:
+        return RdmaNumbers()
+    except ProbeUnsupported as stop:
+        read.note("rdma netlink", f"{stop.reason}; the order of devices is not known")
+        return RdmaNumbers()
+
+
+def _ask_kernel() -> RdmaNumbers:
+    try:
+        found = rdma(_RDMA_NLDEV_CMD_GET, (_ATTR_DEV_INDEX, _ATTR_DEV_NAME), limit=_MAX_DEVICES)
+    except (OSError, ValueError) as error:
+        raise ProbeUnsupported(str(error)) from error
+    told = [
+        (item.attributes.get(_ATTR_DEV_NAME), unsigned(item.attributes.get(_ATTR_DEV_INDEX))) for item in found.items
+    ]
+    return RdmaNumbers(
+        indices={printable(name.rstrip(b"\0")): index for name, index in told if name and index is not None}
+    )
 
 
 @dataclass(frozen=True, slots=True)

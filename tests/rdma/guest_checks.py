@@ -51,6 +51,8 @@ def devices_ports_and_gids() -> None:
     by_name = {hca.name: hca for hca in snapshot.hcas}
     assert sorted(by_name) == ["rxe0", "rxe1"]
     assert sorted(by_name) == sorted(device.name.decode() for device in pyverbs.device.get_device_list())
+    told = {device["ifname"]: device["ifindex"] for device in json.loads(run("rdma", "-j", "dev", "show"))}
+    assert {name: hca.index for name, hca in by_name.items()} == told, told
     for name, hca in by_name.items():
         with pyverbs.device.Context(name=name) as context:
             same_device(hca, context)

@@ -11,7 +11,8 @@ A description is a TOML file. Its heart is the PCI tree, one function a line, ch
             19:00.0 nic cx7-ib mlx5_0       an adapter with its RDMA device's name, "-" for none
 
 Words with "=" are attributes: ``numa``, ``link=5x16`` (generation and lanes at most), ``now=1x16`` (at present),
-``net`` (interface), ``vfs`` (number of virtual functions), ``state``, ``rate``, ``iommu``, ``class``.
+``net`` (interface), ``vfs`` (number of virtual functions), ``state``, ``rate``, ``iommu``, ``class``; ``index`` (the
+kernel's number of an RDMA device), ``near`` (NUMA nodes that NVML calls near, without: the function's own, or all).
 GPUs are numbered in order of PCI address, as NVML does.
 """
 

@@ -88,8 +88,9 @@ def _mode_facts(machine: Machine, gpu: PciNode, index: int) -> dict[str, Any]:
     near = next((node for at, node in enumerate(numa) if node.get("node", at) == gpu.numa), None)
     cpus = near.get("cpus", "") if near else ",".join(node["cpus"] for node in numa if node.get("cpus"))
     facts["cpus"] = machine.section("view").get("cpus", cpus) or "NOT_SUPPORTED"
-    if near or len(numa) == 1:
-        facts["numa"] = gpu.numa if near else 0
+    # Where firmware names no NUMA node, all are near.
+    nodes = str(gpu.numa) if near else ",".join(str(node.get("node", at)) for at, node in enumerate(numa))
+    facts["numa"] = gpu.attributes.get("near", nodes) or "NOT_SUPPORTED"
     if "memory" in gpu.attributes:
         facts["memory_numa_node"] = gpu.attributes["memory"]
     if gpu.model.get("ecc"):

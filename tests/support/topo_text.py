@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _WORD = re.compile(r"^(X|SYS|SOC|NODE|PHB|PXB|PIX|PXN|NV\d+)$")
-_RANGE = re.compile(r"^-?[\d,-]+$")
+_LABEL = re.compile(r"^(GPU|NIC)\d+$")
 
 
 @dataclass
@@ -30,11 +30,11 @@ def parse(text: str) -> Published:
         if legend:
             found.adapters[legend[1]] = legend[2]
         elif len(words) > 1 and words[0] == "GPU0" and not _WORD.match(words[1]):
-            found.columns = [word for word in words if re.match(r"^(GPU\d+|NIC\d+|mlx\d_\d+)$", word)]
+            found.columns = words[: words.index("CPU")] if "CPU" in words else words
             found.headings = [
                 name for name in ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID") if name in " ".join(words)
             ]
-        elif len(words) > 1 and re.match(r"^(GPU\d+|NIC\d+|mlx\d_\d+)$", words[0]) and _WORD.match(words[1]):
+        elif len(words) > 1 and (words[0] in found.columns or _LABEL.match(words[0])) and _WORD.match(words[1]):
             _read_row(found, line, words)
     return found
 

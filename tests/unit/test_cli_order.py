@@ -87,7 +87,7 @@ def test_a_mesh_is_read_and_shown(slurm, tmp_path, capsys):
         ({"hosts": "n[1-2]", "move_ranks": True}, "--mesh only"),
         ({"hosts": "n[1-2]", "where": ["a=b"]}, "add --bandwidth"),
         ({"hosts": "n[1-2]", "fix": "99"}, "no rank 99"),
-        ({"hosts": "n[1-2]", "fix": "x"}, "is no rank or range"),
+        ({"hosts": "n[1-2]", "fix": "x"}, "is no number or range"),
         ({"hosts": "n[1-"}, "bracket"),
         ({"hosts": "n[1-2]", "bandwidth": "/nowhere.csv"}, "cannot read"),
     ],

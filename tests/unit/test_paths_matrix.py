@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fabricd.model.device import Gpu, GpuPeer, Hca, NumaNode, NvLink, PciDevice
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.snapshot import Snapshot
-from fabricd.paths.matrix import TopologyMatrix, format_matrix, topology_matrix
+from fabricd.paths.matrix import TopologyMatrix, format_matrix, is_cut, topology_matrix
 
 NODE = NodeIdentity(node_id="n", name="n")
 #: How far: below a host bridge, through one, through two, between NUMA nodes.
@@ -82,12 +82,42 @@ def test_nvlinks_are_counted_straight_and_through_switches() -> None:
     assert topology_matrix(Snapshot(node=NODE, gpus=gpus), nvlink=False).rows[0].cells[1] == "?"
 
 
-def test_adapters_come_in_order_of_address_and_have_no_affinity() -> None:
-    names = {"mlx5_10": "0000:0a:00.0", "mlx5_9": "0000:09:00.0", "rxe0": "", "far": "10000:01:00.0"}
+def test_adapters_come_in_order_of_names_where_their_numbers_are_not_known() -> None:
+    """mlx5_bond_0 takes the address of a port that it replaces, and stands behind all others."""
+    names = {"mlx5_bond_0": "0000:05:00.0", "mlx5_10": "0000:0a:00.0", "mlx5_9": "10000:09:00.0", "rxe0": ""}
     hcas = tuple(Hca(name=name, pci_address=address) for name, address in names.items())
-    rows = topology_matrix(Snapshot(node=NODE, hcas=hcas)).rows
-    assert [(row.label, row.name) for row in rows] == [("NIC0", "mlx5_9"), ("NIC1", "mlx5_10"), ("NIC2", "far")]
+    rows = topology_matrix(Snapshot(node=NODE, hcas=(*hcas, Hca(name="cxi0", kind="slingshot", pci_address="x")))).rows
+    assert [(row.label, row.name) for row in rows] == [("NIC0", "mlx5_9"), ("NIC1", "mlx5_10"), ("NIC2", "mlx5_bond_0")]
     assert {(row.cpu_affinity, row.numa_affinity, row.gpu_numa_id) for row in rows} == {("", "", "")}
+
+
+def test_adapters_come_in_order_of_registration() -> None:
+    indices = {"mlx5_eth0": 2, "mlx5_ib0": 0, "mlx5_ib1": 1, "hotplugged": None}
+    hcas = tuple(Hca(name=name, index=index, pci_address=name) for name, index in indices.items())
+    rows = topology_matrix(Snapshot(node=NODE, hcas=hcas)).rows
+    assert [row.name for row in rows] == ["mlx5_ib0", "mlx5_ib1", "mlx5_eth0", "hotplugged"]
+
+
+@pytest.mark.parametrize(("near", "node", "shown"), [
+    (None, None, "N/A"),        # the driver does not tell
+    (None, 1, "1"),             # an older driver: what the kernel says
+    ((), 0, ""),                # a container without memory of that node
+    ((0, 1), None, "0-1"),      # firmware names no node: all
+    ((0, *range(2, 18)), 0, "0,2-17"),  # memory of GPUs counts
+])  # fmt: skip
+def test_numa_affinity_is_what_the_driver_calls_near(
+    near: tuple[int, ...] | None, node: int | None, shown: str
+) -> None:
+    gpu = Gpu(index=0, numa_node=node, numa_affinity=near)
+    assert topology_matrix(Snapshot(node=NODE, gpus=(gpu,))).rows[0].numa_affinity == shown
+
+
+def test_cpus_numbered_alternately_are_cut_as_the_tool_cuts_them() -> None:
+    matrix = topology_matrix(Snapshot(node=NODE, gpus=(Gpu(index=0, cpu_affinity=tuple(range(0, 48, 2))),)))
+    assert matrix.rows[0].cpu_affinity.endswith(",44,46")
+    assert format_matrix(matrix).splitlines()[1] == "GPU0\t X \t0,2,4,6,8,10\tN/A\t\tN/A"
+    assert is_cut(matrix)
+    assert not is_cut(topology_matrix(Snapshot(node=NODE, gpus=(Gpu(index=0, cpu_affinity=(0, 1, 2, 8)),))))
 
 
 def test_cpuset_of_a_job() -> None:

@@ -9,7 +9,7 @@ import pytest
 from fabricd.model.device import Gid, Hca, HcaPort
 from fabricd.model.observation import Outcome
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeResult, Roots
-from fabricd.probe.rdma_sysfs import RdmaProbe
+from fabricd.probe.rdma_sysfs import RECORDED, RdmaProbe
 from fabricd.probe.runner import take_snapshot
 from tests.support.tree import Entry, Link, Pipe, Tree
 
@@ -21,6 +21,15 @@ EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 def probe(root: Path, tree: Tree) -> ProbeResult:
     return RdmaProbe().run(ProbeContext(roots=Roots.under(tree.write(root)), this_host=False))
+
+
+def test_numbers_are_the_kernels_where_it_tells_them(tmp_path: Path) -> None:
+    tree = Tree()
+    for bus, name in enumerate(("mlx5_ib0", "mlx5_eth0"), 0x17):
+        add_hca(tree, name, bus=bus)
+    answers = {RECORDED: b'{"indices": {"mlx5_ib0": 3, "gone": 1}}'}
+    ctx = ProbeContext(roots=Roots.under(tree.write(tmp_path)), this_host=False, answers=answers)
+    assert {hca.name: hca.index for hca in RdmaProbe().run(ctx).facts["hcas"]} == {"mlx5_eth0": None, "mlx5_ib0": 3}
 
 
 def hcas(root: Path, tree: Tree) -> dict[str, Hca]:

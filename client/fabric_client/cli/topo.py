@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fabric_client.cli.ranks_option import parse_ranks
 from fabric_client.cli.show import clean, console, print_json, print_page, table, text
 from fabric_client.cli.source import FromOption, JsonOption, load
 from fabric_client.cli.topo_switches import switch_tables
@@ -22,10 +23,19 @@ from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.affinity import Affinity, affinity
 from fabricd.paths.graph_matrix import affinities_of, graph_matrix
-from fabricd.paths.matrix import TopologyMatrix, format_matrix, topology_matrix
+from fabricd.paths.matrix import TopologyMatrix, format_matrix, is_cut, topology_matrix
 from fabricd.units import format_bandwidth
 
 NodeOption = Annotated[str, typer.Option("--node", help="Another node that the daemon knows, by name or node_id.")]
+PcieOption = Annotated[bool, typer.Option("--pcie", help="Leave NVLinks out, as nvidia-smi topo -mp does.")]
+CpusOption = Annotated[
+    str,
+    typer.Option(
+        "--cpus",
+        metavar="LIST",
+        help="The matrix as nvidia-smi prints it inside a container or job that may use these CPUs, e.g. 0-7,16.",
+    ),
+]
 TreeOption = Annotated[bool, typer.Option("--tree", help="Show the tree also where there is a matrix.")]
 
 
@@ -39,15 +49,21 @@ def topo(
     origin: FromOption = None,
     node: NodeOption = "",
     topology: TopologyOption = None,
+    pcie: PcieOption = False,
+    cpus: CpusOption = "",
     as_tree: TreeOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a node: the matrix of its GPUs and NICs, or the tree of NUMA nodes, PCI devices and ports."""
     source = with_topology(load(origin), topology)
     if source.topology is None:
-        view = _of_snapshot(source.node(node))
-    elif node:
-        raise InputError("--node goes with a daemon or a snapshot of a cluster", hint="a topology file has no nodes")
+        cpuset = frozenset(parse_ranks(cpus, "--cpus")) if cpus else None
+        view = _of_snapshot(source.node(node), nvlink=not pcie, cpuset=cpuset)
+    elif node or pcie or cpus:
+        raise InputError(
+            "--node, --pcie and --cpus go with a daemon, a snapshot or a capture",
+            hint="a topology file has no nodes, and tells nothing of a job",
+        )
     else:
         graph = graph_from_nccl(source.topology)
         matrix = graph_matrix(graph, affinities_of(source.topology))
@@ -94,6 +110,8 @@ class _View:
         has_gpus = bool(self.affinity.gpus)
         if has_gpus:
             print_page("\n" + format_matrix(self.matrix))
+            if is_cut(self.matrix):
+                out.print(text("\nCPU affinities end after six ranges, as nvidia-smi's do; --json has all of them."))
             if self.affinity.ports:
                 out.print()
                 out.print(self._affinity_table())
@@ -129,7 +147,7 @@ class _View:
         return table(("GPU", "BEST NIC", "PATH", ">BANDWIDTH", "AS GOOD"), rows)
 
 
-def _of_snapshot(snapshot: Snapshot) -> _View:
+def _of_snapshot(snapshot: Snapshot, *, nvlink: bool, cpuset: frozenset[int] | None) -> _View:
     graph = graph_of(snapshot, node="")
     networks = find_networks({snapshot.node.node_id: snapshot})
     used = {port.interface for network in networks.networks if network.role == "data" for port in network.ports}
@@ -137,5 +155,5 @@ def _of_snapshot(snapshot: Snapshot) -> _View:
     if not ports:
         ports = [vertex.name for vertex in graph.of_kind(VertexKind.NIC) if vertex.name in used and not vertex.virtual]
     found = affinity(graph, ports)
-    matrix = topology_matrix(placement(snapshot).snapshot)
+    matrix = topology_matrix(placement(snapshot).snapshot, nvlink=nvlink, cpuset=cpuset)
     return _View(clean(snapshot.node.name), graph, matrix, found, snapshot, networks)
