@@ -158,10 +158,8 @@ class Rendezvous:
             try:
                 response = ask(min(_POLL_SECONDS, left))
             except TransientError as error:
-                last, failing_since = (
-                    error,
-                    failing_since or time.monotonic(),
-                )  # it may have waited for the others before
+                last = error
+                failing_since = failing_since or time.monotonic()  # before, it may have waited for the others
                 self._give_up_on_nobody(failing_since, error)
                 time.sleep(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 - spreads retries, no secret
                 pause = min(_RETRY_MAX_SECONDS, pause * 2)
