@@ -172,6 +172,23 @@ def test_trays_of_an_nvlink_domain_are_planned_as_one_machine() -> None:
     assert {hop.link for hop in answer.bottleneck} == {"nvlink"}
 
 
+@pytest.mark.parametrize(("hosts", "copies"), [(5, 1), (3, 2)])
+def test_more_ranks_than_all_orders_can_be_tried_of(hosts, copies) -> None:
+    """20 ranks of one domain; 12 of each of two domains, with ports between them."""
+    one = read(SWITCHED.read_text())
+    domains = {f"{copy}-{host}": str(copy) for copy in range(copies) for host in range(hosts)}
+    found = machines_of([(name, one) for name in domains], domains=domains)
+    planner = Planner(Request(topologies=found.topologies, order=found.order, names=found.names, ranks=found.ranks))
+    answer = ring_plan(planner)
+    assert (answer.nodes, len(answer.ranks)) == (copies, 4 * hosts * copies)
+    assert all(sorted(channel.ring) == list(range(len(answer.ranks))) for channel in answer.channels)
+    assert answer.bandwidth_bytes_per_second >= 0.995 * answer.limit_bytes_per_second
+    assert answer.bandwidth_bytes_per_second <= answer.bound_bytes_per_second * 1.0001
+    part = planner.parts[0]
+    load = sum(part.routes.usage(lane.even.steps(part.fabric.ranks)) * lane.width for lane in planner.lanes[0])
+    assert np.all(load <= part.fabric.capacity * 1.0001)
+
+
 def test_trays_of_different_domains_stay_apart() -> None:
     trays = {f"tray{number}": whole_tray(number, cluster=f"d{number}") for number in (0, 1)}
     assert machines_of(list(topologies_of(trays).items()), domains=nvlink_domains(trays)).order == (0, 0)

@@ -152,14 +152,16 @@ def _opened(
     lasts = np.roll(firsts, 1)
     steps = inner[lasts, firsts]
     opened = steps.sum() - steps
-    ways = entries[:, firsts, None] + opened[None, :, None] + leaves[lasts, :][None, :, :]  # [entry, place, leave]
-    places = np.argmin(ways, axis=1)
+    leaving = opened[:, None] + leaves[lasts, :]  # [place, leave]
+    ports = range(len(entries))
+    places = np.stack([np.argmin(entries[port, firsts, None] + leaving, axis=0) for port in ports])
+    through = entries[:, firsts][np.array(ports)[:, None], places] + leaving[places, np.arange(len(ports))[None, :]]
 
     def segment(entry: int, leave: int) -> Segment:
         place = int(places[entry, leave])
         return Segment(order[place:] + order[:place], entry, leave)
 
-    return np.min(ways, axis=1), segment
+    return through, segment
 
 
 def _both_ways(through: Floats, *, straight: bool) -> Floats:

@@ -12,6 +12,8 @@ from fabricd.plan.collective.fabric import Floats
 
 _LONGEST_PIECE = 4
 _MAX_MOVES = 2000
+#: All moves together look at so many places at most: a bound of the work that is the same on every machine.
+_MAX_PLACES = 200_000_000
 
 
 def cheap_cycle(matrix: Floats) -> tuple[float, tuple[int, ...]]:
@@ -101,7 +103,7 @@ def _joined(costs: Floats, tour: list[int], cycle: list[int]) -> tuple[float, li
 
 def _improved(costs: Floats, tour: list[int]) -> list[int]:
     """Move pieces of up to four elements to where they cost least, until no move helps."""
-    for _ in range(_MAX_MOVES):
+    for _ in range(min(_MAX_MOVES, _MAX_PLACES // (_LONGEST_PIECE * len(tour) ** 2) + 1)):
         moved = next((new for length in range(1, _LONGEST_PIECE + 1) if (new := _moved(costs, tour, length))), None)
         if moved is None:
             return tour
