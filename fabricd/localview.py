@@ -9,6 +9,7 @@ import re
 import resource
 import socket
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +72,9 @@ class LocalView:
     hcas: tuple[ViewHca, ...] = ()
     gpu_uuids: tuple[str, ...] = ()
     nvidia_visible_devices: str = ""
+    #: IMEX channels that this process may open: it needs one to map memory of another host's GPU over NVLink. None: an
+    #: older client, which does not tell.
+    imex_channels: tuple[int, ...] | None = None
     #: Daemon of this host as the rank found it (node_id), so that the owner can join view and map.
     node_id: str = ""
     #: Versions of what is installed, without importing it: "mpich", "mpi4py", "nccl", "ucx".
@@ -82,6 +86,9 @@ _PACKAGES = (  # distributions on PyPI that carry a library which the plan must 
     ("ucx", "libucx-cu12"), ("cupy", "cupy-cuda12x"), ("cupy", "cupy-cuda13x"), ("cupy", "cupy"), ("torch", "torch"),
 )  # fmt: skip
 _MAX_DEVICES = 1024
+#: Below ``/dev``. Source: NVIDIA's IMEX guide.
+IMEX_CHANNELS = "nvidia-caps-imex-channels"
+_CHANNEL = re.compile(r"channel(\d{1,9})")
 _MAX_TEXT = 4096
 _GPU_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]{36})\s*$", re.MULTILINE | re.IGNORECASE)
 _GPU_MINOR = re.compile(r"^Device Minor:\s*(\d{1,4})\s*$", re.MULTILINE)
@@ -124,9 +131,21 @@ def collect(
         interfaces=_interfaces(),
         hcas=_hcas(sys_root, dev_root),
         gpu_uuids=_gpu_uuids(proc_root, dev_root),
+        imex_channels=imex_numbers(
+            name for name in _names(dev_root / IMEX_CHANNELS) if _may_use(dev_root / IMEX_CHANNELS / name)
+        ),
         nvidia_visible_devices=printable(os.environ.get("NVIDIA_VISIBLE_DEVICES", "")[:_MAX_TEXT]),
         versions=_versions(),
     )
+
+
+def imex_numbers(names: Iterable[str]) -> tuple[int, ...]:
+    """Return the numbers of IMEX channels, ascending, by the names of their device nodes: ``channel0``."""
+    return tuple(sorted(int(match[1]) for name in names if (match := _CHANNEL.fullmatch(name))))
+
+
+def _may_use(node: Path) -> bool:
+    return os.access(node, os.R_OK | os.W_OK)
 
 
 def _text(path: Path) -> str:
@@ -170,7 +189,7 @@ def _hca(device: Path, node: Path | None) -> ViewHca:
     return ViewHca(
         name=device.name,
         node_guid=_text(device / "node_guid"),
-        usable=node is not None and os.access(node, os.R_OK | os.W_OK),
+        usable=node is not None and _may_use(node),
         ports=ports,
         gids=tuple(
             ViewGid(port=port, index=entry.index, gid=entry.gid, type=entry.type, interface=entry.interface)
@@ -187,7 +206,7 @@ def _gpu_uuids(proc_root: Path, dev_root: Path) -> tuple[str, ...]:
     for address in _names(gpus):
         text = _text(gpus / address / "information")
         uuid, minor = _GPU_UUID.search(text), _GPU_MINOR.search(text)
-        if uuid and minor and os.access(dev_root / f"nvidia{minor[1]}", os.R_OK | os.W_OK):
+        if uuid and minor and _may_use(dev_root / f"nvidia{minor[1]}"):
             found.append(uuid[1])
     return tuple(found)
 

@@ -76,7 +76,8 @@ def check_join(rank: int, request: JoinRequest, limits: Limits) -> LocalView:
 
 def _check_view(view: LocalView, limits: Limits) -> None:
     """Refuse a view of a size that no machine has, and text that could fool a terminal."""
-    if max(len(view.interfaces), len(view.hcas), len(view.gpu_uuids), len(view.versions)) > limits.interfaces:
+    counted = (view.interfaces, view.hcas, view.gpu_uuids, view.versions, view.imex_channels or ())
+    if max(map(len, counted)) > limits.interfaces:
         raise InputError(f"the view has more than {limits.interfaces} devices of a kind")
     texts = [view.hostname, view.boot_id, view.node_id, view.shm_device, view.nvidia_visible_devices]
     texts += [view.net_namespace, view.ipc_namespace, view.pid_namespace, *view.gpu_uuids]

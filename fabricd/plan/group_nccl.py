@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fabricd.errors import NoNetworkError
-from fabricd.localview import LocalView
+from fabricd.graph.networks_nvlink import domain_of, out_of_domain
+from fabricd.localview import IMEX_CHANNELS, LocalView
 from fabricd.model.network import NetworkPort
 from fabricd.model.path import Transport
 from fabricd.model.plan import NetworkChoice, Setting
@@ -20,6 +21,7 @@ from fabricd.units import format_ranges
 _PATHS = frozenset({"NCCL_TOPO_FILE", "NCCL_GRAPH_FILE"})
 _SOCKETS = frozenset({"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"})
 _NEEDS = ("cupy", "nccl")
+_SHOWN = 4  #: of hosts that lack something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +107,28 @@ def nccl_parts(
         settings={rank: of_node(kept, name, rank=rank) for rank, name in enumerate(names)},
         ports={rank: ports[name] for rank, name in enumerate(names) if name in ports},
         networks=tuple(networks),
-        because=(because, *left),
+        because=(because, *_of_nvlink(hosts.places, nodes), *left),
     )
+
+
+def _of_nvlink(places: Sequence[Place], nodes: Mapping[str, Snapshot]) -> list[str]:
+    """Return whether NCCL can use an NVLink domain that all hosts are in; nothing where they are in none."""
+    if len(places) == 1 or not all(place.node_id in nodes for place in places):
+        return []
+    domains = [
+        {domain_of(gpu) for gpu in nodes[place.node_id].gpus if not out_of_domain(gpu)} - {None} for place in places
+    ]
+    if not set.intersection(*domains):
+        return []
+    lacking = [str(place) for place in places if place.view.imex_channels == ()]
+    if lacking:
+        return [
+            f"the hosts are in one NVLink domain, but {', '.join(lacking[:_SHOWN])} may open no IMEX channel"
+            f" (/dev/{IMEX_CHANNELS}), without which NCCL does not use it between hosts"
+        ]
+    silent = [str(place) for place in places if place.view.imex_channels is None]
+    seen = f"whether {', '.join(silent[:_SHOWN])} may open an IMEX channel is not known" if silent else ""
+    return [f"the hosts are in one NVLink domain: {seen or 'NCCL uses it, for every rank has an IMEX channel'}"]
 
 
 def _seen(place: Place, nodes: Mapping[str, Snapshot]) -> Snapshot:

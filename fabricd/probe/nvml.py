@@ -4,7 +4,6 @@ The library runs in a process of its own (``fabricd.probe.nvml_child``). What a 
 that GPU; a lost GPU is a GPU with outcome ``failed``; the probe fails only when the library as a whole does.
 """
 
-import contextlib
 import errno
 import os
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from fabricd.errors import ParseError
 from fabricd.install import install_line
+from fabricd.localview import IMEX_CHANNELS, imex_numbers
 from fabricd.model.codec import from_json
 from fabricd.model.device import Gpu, GpuDriver, NvLink
 from fabricd.model.observation import Outcome
@@ -31,7 +31,6 @@ from fabricd.probe.process import ProbeProcess
 
 #: Where a replay keeps the child's answer, in the folder of recorded answers.
 RECORDED = "nvml.json"
-_CHANNEL_PREFIX = "channel"
 _NVIDIA_VENDOR = "0x10de"
 _DISPLAY_CLASS, _NVLINK_SWITCH_CLASS, _IBM_VENDOR = "0x03", "0x0680", "0x1014"
 _DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND, _NO_PERMISSION, _VERSION_MISMATCH, _UNKNOWN = 9, 12, 4, 18, 999
@@ -86,7 +85,8 @@ class NvmlProbe:
         gpus = tuple(_completed(self._with_last_known(gpu, answer), ctx.roots) for gpu in answer.gpus)
         if ctx.this_host:
             self._known = {gpu.index: gpu for gpu in gpus if gpu.uuid}
-        driver = replace(answer.driver, imex_channels=_imex_channels(ctx.roots))
+        channels = imex_numbers(FieldReader().entries(ctx.roots.dev / IMEX_CHANNELS))
+        driver = replace(answer.driver, imex_channels=channels)
         return ProbeResult(facts={"gpu_driver": driver, "gpus": gpus}, notes=answer.notes)
 
     def ask(self) -> bytes:
@@ -210,12 +210,3 @@ def _with_remote_type(link: NvLink, roots: Roots) -> NvLink:
     if kind.startswith(_DISPLAY_CLASS):
         return replace(link, remote_type="gpu")
     return replace(link, remote_type="switch") if kind.startswith(_NVLINK_SWITCH_CLASS) else link
-
-
-def _imex_channels(roots: Roots) -> tuple[int, ...]:
-    """Return the IMEX channels that this process was given: /dev/nvidia-caps-imex-channels/channelN."""
-    numbers = []
-    for name in FieldReader().entries(roots.dev / "nvidia-caps-imex-channels"):
-        with contextlib.suppress(ValueError):
-            numbers.append(int(name.removeprefix(_CHANNEL_PREFIX)))
-    return tuple(sorted(numbers))

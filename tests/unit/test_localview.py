@@ -69,6 +69,7 @@ def test_nothing_but_netlink_is_needed(tmp_path: Path) -> None:
         memlock_bytes=found.memlock_bytes,
         cpus=found.cpus,
         interfaces=found.interfaces,
+        imex_channels=(),
         versions=found.versions,
     )
     assert found == expected
@@ -123,6 +124,12 @@ def test_gpus_are_those_whose_device_node_is_there(tmp_path: Path) -> None:
     tree["proc/driver/nvidia/gpus/0000:61:00.0/information"] = GPU.format(uuid="GPU-????????-????", bus="61", minor=0)
     tree["proc/driver/nvidia/gpus/0000:62:00.0"] = None
     assert view(tmp_path, tree).gpu_uuids == (UUID.format(0), UUID.format(2))
+
+
+def test_imex_channels_are_those_that_may_be_opened(tmp_path: Path) -> None:
+    tree = Tree({f"dev/nvidia-caps-imex-channels/{name}": "" for name in ("channel10", "channel2", "other", "channel")})
+    assert view(tmp_path, tree).imex_channels == (2, 10)
+    assert view(tmp_path / "none", Tree()).imex_channels == ()
 
 
 def test_broken_files_cost_their_field(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from fabricd.errors import NoNetworkError
 from fabricd.localview import LocalView, ViewHca, ViewInterface
+from fabricd.model.device import GpuDriver, NvlinkFabric
 from fabricd.model.measurement import Measurement
 from fabricd.plan.group import AUTO, plan_group
 from tests.support.composed import member
@@ -103,6 +104,30 @@ def test_infiniband_is_named_and_its_ports_are_the_ranks_devices():
     assert found.ranks[1].devices == tuple(f"mlx5_{index}:1" for index in range(8))
     assert [one.transport for one in found.networks if one.chosen] == ["infiniband"]
     assert "infiniband" in found.because[0]
+
+
+@pytest.mark.parametrize(
+    ("channels", "told"),
+    [
+        ((0,), "NCCL uses it, for every rank has an IMEX channel"),
+        ((), "rank 0 on a, rank 1 on b may open no IMEX channel (/dev/nvidia-caps-imex-channels)"),
+        (None, "whether rank 0 on a, rank 1 on b may open an IMEX channel is not known"),
+    ],
+)
+def test_an_nvlink_domain_takes_a_channel_where_the_ranks_run(channels, told):
+    """A daemon sees its host's channels; the containers of a job may have been given none."""
+    domain = NvlinkFabric(cluster_uuid="c", clique_id=1, state="completed", status="success")
+    hosts = [
+        replace(
+            host,
+            gpus=tuple(replace(gpu, fabric=domain) for gpu in host.gpus),
+            gpu_driver=GpuDriver(imex_channels=(0,)),
+        )
+        for host in infiniband()
+    ]
+    (line,) = (line for line in plan(*hosts, imex_channels=channels).because if "NVLink domain" in line)
+    assert told in line
+    assert not any("NVLink domain" in line for line in plan(*infiniband(), imex_channels=channels).because)
 
 
 def test_a_container_without_the_adapters_gets_what_it_can_use():

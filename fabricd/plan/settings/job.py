@@ -231,7 +231,10 @@ def as_seen(snapshot: Snapshot, view: LocalView) -> Snapshot:
     """Return a node as one of its own processes sees it: in a container names differ, and devices are missing."""
     node_id = snapshot.node.node_id
     facts = find_hosts({0: replace(view, node_id=node_id)}, {node_id: snapshot}).places[0].facts
-    return replace(snapshot, interfaces=facts.interfaces, routes=facts.routes, hcas=facts.hcas)
+    driver = snapshot.gpu_driver
+    if driver is not None and view.imex_channels is not None:
+        driver = replace(driver, imex_channels=view.imex_channels)
+    return replace(snapshot, interfaces=facts.interfaces, routes=facts.routes, hcas=facts.hcas, gpu_driver=driver)
 
 
 def interface_named(snapshot: Snapshot, name: str) -> NetInterface | None:
