@@ -17,7 +17,7 @@ def url(tmp_path_factory):
         yield running.url
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 5])
 def test_every_collective_type_operator_root_and_shape(tmp_path, url, size):
     with ranks(tmp_path, size, ["-m", "tests.contract.rank_collectives", "nccl"], new_group(url)) as job:
         reports = [rank.json() for rank in job.wait(100)]
