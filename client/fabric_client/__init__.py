@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fabric_client.communicator import Communicator
     from fabric_client.create import create_communicator
     from fabric_client.stats import OperationStats
+    from fabric_client.verification import Verdict, Verification
     from fabric_client.work import Work
 
 __all__ = [
@@ -57,6 +58,8 @@ __all__ = [
     "ReduceOp",
     "UnavailableError",
     "UnreachableError",
+    "Verdict",
+    "Verification",
     "Work",
     "create_communicator",
 ]
@@ -64,6 +67,8 @@ __all__ = [
 _LAZY = {
     "Communicator": "fabric_client.communicator",
     "OperationStats": "fabric_client.stats",
+    "Verdict": "fabric_client.verification",
+    "Verification": "fabric_client.verification",
     "Work": "fabric_client.work",
     "create_communicator": "fabric_client.create",
 }

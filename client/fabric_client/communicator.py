@@ -11,14 +11,17 @@ from fabric_client.operations import is_between
 from fabric_client.reductions import Reductions
 from fabric_client.rooted import Rooted
 from fabric_client.runner import Runner
+from fabric_client.verify import verify_communicator
 from fabricd.errors import InputError
 from fabricd.units import format_ranges
 
 if TYPE_CHECKING:
     from fabric_client.environment import Identity
     from fabric_client.stats import OperationStats
+    from fabric_client.verification import Verification
 
 _COLOR_MAX = 2**31 - 1
+_LEAST_VERIFIED = 1 << 20
 
 
 class Communicator(Reductions, Moves, Rooted, Messages):
@@ -131,6 +134,35 @@ class Communicator(Reductions, Moves, Rooted, Messages):
     def stats(self) -> "dict[str, OperationStats]":
         """Return calls, bytes and seconds of each kind of operation so far, on this rank. Local; nothing is sent."""
         return self._runner.tally.read()
+
+    def verify(self, nbytes: int = 32 << 20, *, timeout: float | None = None) -> "Verification":
+        """Check that data takes the planned path. Collective, and not free: it reduces an array over all ranks.
+
+        Every host reads what its interfaces and ports have carried before and after, and all are held against the plan.
+        Other traffic of the machines counts with it: below a tenth of ``nbytes`` it does not matter.
+
+        Args:
+            nbytes: of the array; the same on every rank. 1 MiB or more.
+            timeout: seconds for each step; None takes the communicator's.
+
+        Returns:
+            The verdict with its figures, the same on every rank; print it.
+
+        Raises:
+            InputError: fewer bytes, or a communicator that was made of another one, for which there is no plan.
+            RankLostError, GroupAbortedError, OperationTimeoutError, EngineError: the communicator is broken.
+        """
+        if not is_between(nbytes, _LEAST_VERIFIED, 2**40):
+            raise InputError(f"nbytes {nbytes!r} cannot be used", hint=f"at least {_LEAST_VERIFIED}, to be seen at all")
+        self._check_leads("verify")
+        return verify_communicator(self, nbytes, timeout)
+
+    def _check_leads(self, what: str) -> None:
+        if not self._runner.leads:
+            raise InputError(
+                f"{what}: the communicator {self.group!r} was made of another one, and plans are for groups",
+                hint="call it on the one that create_communicator gave",
+            )
 
     def close(self, *, timeout: float | None = None) -> None:
         """End the communicator together with the other ranks, which must close theirs, too. Safe to repeat.

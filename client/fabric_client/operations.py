@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 #: What a call gives back: the user's ``out``, or the new result in the kind of the user's input; None for nothing.
 Given = tuple[object, Any, object] | None
 
+_WORD_BYTES = 7  #: of a payload, in one count: counts are of 63 bits
+
 
 class Operations:
     """Base of the mixins that :class:`fabric_client.Communicator` is made of.
@@ -97,6 +99,16 @@ class Operations:
 
         self._collective("exchange_counts", None, timeout, False, 8 * self.size, start)
         return [int(count) for count in received[0]]
+
+    def _share(self, payload: bytes, timeout: float | None) -> list[bytes]:
+        """Give a few bytes to all ranks; return everybody's. For the communicator's own business, on any engine."""
+        lengths = self._exchange_counts([len(payload)] * self.size, timeout)
+        parts: list[bytearray] = [bytearray() for _ in lengths]
+        for first in range(0, max(lengths), _WORD_BYTES):
+            word = int.from_bytes(payload[first : first + _WORD_BYTES].ljust(_WORD_BYTES, b"\0"))
+            for part, told in zip(parts, self._exchange_counts([word] * self.size, timeout), strict=True):
+                part += told.to_bytes(_WORD_BYTES)
+        return [bytes(part[:length]) for part, length in zip(parts, lengths, strict=True)]
 
     def _rows_of_all(
         self, source: Any, counts: Sequence[int] | None, operation: str, timeout: float | None

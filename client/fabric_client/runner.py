@@ -265,12 +265,12 @@ class Runner:
         self._mark_broken(error)
         for runner in list(self._family):
             runner.closed = True
-            if runner._leads and runner.membership is not None:
+            if runner.leads and runner.membership is not None:
                 say(runner.membership)
         self._family.clear()
 
     @property
-    def _leads(self) -> bool:
+    def leads(self) -> bool:
         """Whether its membership is its own, and not that of what it was made of."""
         return self._parent is None or self.membership is not self._parent.membership
 
@@ -299,7 +299,7 @@ class Runner:
         engines = [self.engine] if self._parent is None else [runner.engine for runner in reversed(ending)]
         in_time = [engine.shutdown(timeout=timeout) for engine in engines]
         for runner in ending:
-            if runner._leads and runner.membership is not None:
+            if runner.leads and runner.membership is not None:
                 runner.membership.leave()
         return all(in_time)
 

@@ -42,6 +42,7 @@ class MpiEngine:
 
     name = "mpi"
     arrays: ArrayDoor = arrays
+    direct_memory: bool | None = None
 
     def __init__(
         self,

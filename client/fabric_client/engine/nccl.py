@@ -36,6 +36,7 @@ class NcclEngine:
     """
 
     name = "nccl"
+    direct_memory: bool | None = None  # NCCL tells this in its log only
 
     def __init__(
         self,

@@ -1,0 +1,72 @@
+"""``verify()`` on two hosts with two networks: confirmed on the planned one, and refuted when forced onto the other."""
+
+import json
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from demo.daemons import wait_for_peers
+from demo.hosts import NetworkSpec, make_hosts
+from tests.support.host_daemons import PORT, daemons
+
+NETWORKS = [NetworkSpec("front", "10.73.0.0/24", bits_per_second=400_000_000), NetworkSpec("data", "10.74.0.0/24")]
+
+pytestmark = [pytest.mark.root, pytest.mark.mpi]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("verify-hosts")
+    with ExitStack() as stack:
+        hosts = stack.enter_context(make_hosts(2, NETWORKS))
+        urls = [f"http://{host.link('front').address}:{PORT}" for host in hosts]
+        environment = stack.enter_context(daemons(folder, hosts, urls))
+        for host in hosts:
+            wait_for_peers(host, 2)
+        yield hosts, environment
+
+
+def verified(cluster, group, ranks_of_hosts=(0, 1), **variables):
+    """Return what the ranks, one entry for each with its host, found."""
+    hosts, environment = cluster
+    jobs = []
+    try:
+        for rank, host in enumerate(ranks_of_hosts):
+            env = {**environment, "RANK": str(rank), "WORLD_SIZE": str(len(ranks_of_hosts)), "FABRICD_GROUP": group}
+            command = [sys.executable, "-m", "tests.e2e.rank_verifies", str(4 << 20)]
+            jobs.append(hosts[host].popen(command, env={**env, **variables}, stdout=-1, stderr=-1))
+        said = [job.communicate(timeout=60) for job in jobs]
+        assert [job.returncode for job in jobs] == [0] * len(jobs), said
+        return [json.loads(out) for out, _ in said]
+    finally:
+        for job in jobs:
+            job.kill()
+            job.wait()
+
+
+@pytest.mark.timeout(120)
+def test_the_planned_network_is_confirmed_with_what_each_host_carried(cluster):
+    told = verified(cluster, "planned", (0, 0, 1))
+    assert [one["verdict"] for one in told] == ["CONFIRMED"] * 3
+    assert len({one["told"] for one in told}) == 1
+    lines = told[0]["told"].splitlines()
+    assert [line.split(" sent ")[0] for line in lines[1:]] == ["h0: data (planned)", "h1: data (planned)"]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("forced", ["front", "front,data"])
+def test_another_network_is_seen_on_every_rank(cluster, forced):
+    told = verified(cluster, f"forced-{len(forced)}", UCX_NET_DEVICES=forced)
+    assert [one["verdict"] for one in told] == ["WRONG_INTERFACE"] * 2
+    assert "h0: " in told[0]["told"]
+    assert "front sent" in told[0]["told"]
+    assert "data (planned)" in told[0]["told"]
+
+
+@pytest.mark.timeout(120)
+def test_ranks_of_one_host_that_talk_through_sockets(cluster):
+    # What a host sends to its own address goes through its loopback interface.
+    told = verified(cluster, "loopback", (0, 0), MPIR_CVAR_NOLOCAL="1", UCX_TLS="tcp,self", UCX_NET_DEVICES="data")
+    assert [one["verdict"] for one in told] == ["FELL_BACK_TO_SOCKET"] * 2
+    assert "shared memory is planned; lo sent" in told[0]["told"]
