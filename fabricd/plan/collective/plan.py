@@ -1,6 +1,7 @@
 """The plan of one collective, and why: rings, trees, or what NCCL does by itself."""
 
 from collections.abc import Iterator
+from math import isfinite
 
 from fabricd.errors import InputError
 from fabricd.model.collective import (
@@ -42,7 +43,7 @@ def ring_plan(planner: Planner) -> CollectivePlan:
         channels=planner.channels,
         bandwidth_bytes_per_second=sum(one.bandwidth_bytes_per_second for one in planner.channels),
         bound_bytes_per_second=planner.bound.busbw * 1e9,
-        limit_bytes_per_second=max(total, limit) * 1e9,
+        limit_bytes_per_second=max(total, limit) * 1e9 if isfinite(limit) else None,
         bottleneck=planner.bottleneck(),
         predicted=planner.predictions[1],
         alternatives=tuple(_alternatives(planner, trees)),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fabricd.plan.collective.cluster import FREE
 from fabricd.plan.collective.planner import Planner
 from fabricd.plan.collective.trees import TreePacking
 from fabricd.units import format_bandwidth, format_count
@@ -73,6 +74,8 @@ def _against_nccl(planner: Planner) -> Iterator[str]:
         told = f"{format_count(equal.count, 'channel')} of {in_gb(equal.speed)}"
         together = in_gb(equal.speed * equal.count)
         yield f"NCCL obeys {told}, {together} in all, by a graph file (fabricctl export --format nccl-graph)"
+    if planner.request.routes == FREE:
+        yield "predicted for channels of one speed on NCCL's own routes, for it takes no others"
     predicted = planner.predictions[1]
     if predicted is not None and predicted.algorithm != "Ring":
         yield f"at this size NCCL takes {predicted.algorithm}, not rings"
