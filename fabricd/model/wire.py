@@ -56,7 +56,7 @@ class JoinRequest:
     claim: str  #: 128 random bits in hex, drawn once by each process; a repeated join bears the same
     view: LocalView
     incarnation: int = 0  #: restart count; a higher one fences a lower
-    engine: str = "mpi"
+    engine: str = "mpi"  #: "mpi", "gloo", "nccl"; "auto" lets the plan choose; the same on all ranks
     timeout_seconds: float = 60.0  #: from the first join, for all ranks to come
 
 

@@ -5,8 +5,8 @@
                                              # SLURM_PROCID, this process is a rank of the group that FABRICD_URL serves
 
 Needs the extras [daemon,cuda12,test-engines] and the repository. Prints a line for each part, and ends with 1 when one
-is wrong. Without a GPU it says "not run" and ends with 77. This project's tests have no GPU, so they never ran it; there
-the same contract runs on a library that moves host memory, see tests/nccl_shim.
+is wrong. Without a GPU it says "not run" and ends with 77. This project's tests have no GPU, so they never ran it; the
+same contract runs there on a library that moves host memory, see tests/nccl_shim.
 
 Bandwidth is reckoned as nccl-tests does it (doc/PERFORMANCE.md): of an all_reduce of S bytes that takes t seconds on n
 ranks, the bus bandwidth is S / t * 2 * (n - 1) / n. Beside it stands what CuPy's binding reaches without this client.

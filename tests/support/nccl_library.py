@@ -138,7 +138,7 @@ class HostDevice:
         """See the protocol."""
         assert self.library.shim_copy(target, source, nbytes, stream) == 0
 
-    def upload(self, target: int, data: NDArray[Any]) -> None:
+    def upload(self, target: int, data: NDArray[Any], stream: int) -> None:
         """See the protocol."""
         ctypes.memmove(target, data.ctypes.data, data.nbytes)
 

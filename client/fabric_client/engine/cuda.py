@@ -1,7 +1,8 @@
 """A GPU of this process, through CuPy."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import cupy
@@ -37,10 +38,8 @@ class CudaEvent:
 
     def done(self) -> bool:
         """See the protocol."""
-        try:
+        with _mapped():
             return bool(self._event.done)
-        except runtime.CUDARuntimeError as error:
-            raise _failed(error) from error
 
 
 class CudaDevice:
@@ -70,11 +69,13 @@ class CudaDevice:
 
     def follow(self, stream: int, other: int) -> None:
         """See the protocol."""
-        runtime.streamWaitEvent(stream, CudaEvent(other).handle)
+        with _mapped():
+            runtime.streamWaitEvent(stream, CudaEvent(other).handle)
 
     def check_memory(self, address: int, what: str) -> None:
         """See the protocol."""
-        found = runtime.pointerGetAttributes(address)
+        with _mapped():
+            found = runtime.pointerGetAttributes(address)
         if found.device != self._index or found.type not in (runtime.memoryTypeDevice, runtime.memoryTypeManaged):
             place = f"on GPU {found.device}" if found.type == runtime.memoryTypeDevice else "in host memory"
             raise InputError(f"{what} is {place}, and the communicator is on {self.name}")
@@ -101,22 +102,23 @@ class CudaDevice:
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """See the protocol."""
-        runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDeviceToDevice, stream)
+        with _mapped():
+            runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDeviceToDevice, stream)
 
-    def upload(self, target: int, data: NDArray[Any]) -> None:
-        """See the protocol."""
-        runtime.memcpy(target, data.ctypes.data, data.nbytes, runtime.memcpyHostToDevice)
+    def upload(self, target: int, data: NDArray[Any], stream: int) -> None:
+        """See the protocol. CUDA has read memory that can be paged out when the call returns."""
+        with _mapped():
+            runtime.memcpyAsync(target, data.ctypes.data, data.nbytes, runtime.memcpyHostToDevice, stream)
 
     def download(self, data: NDArray[Any], source: int) -> None:
         """See the protocol."""
-        runtime.memcpy(data.ctypes.data, source, data.nbytes, runtime.memcpyDeviceToHost)
+        with _mapped():
+            runtime.memcpy(data.ctypes.data, source, data.nbytes, runtime.memcpyDeviceToHost)
 
     def record(self, stream: int) -> CudaEvent:
         """See the protocol."""
-        try:
+        with _mapped():
             return CudaEvent(stream)
-        except runtime.CUDARuntimeError as error:
-            raise _failed(error) from error
 
 
 def count_devices() -> int:
@@ -182,6 +184,11 @@ def choose_index(
     return int(environ[name]), name
 
 
-def _failed(error: Exception) -> EngineError:
-    """Return what a CUDA error in a stream means; a kernel that ends so leaves the whole process without its GPU."""
-    return EngineError(f"the GPU reports {' '.join(str(error).split())}", details={"peer_may_be_lost": True})
+@contextmanager
+def _mapped() -> Iterator[None]:
+    """Turn CUDA's errors into ours. One that a kernel has caused leaves the whole process without its GPU."""
+    try:
+        yield
+    except runtime.CUDARuntimeError as error:
+        text = " ".join(str(error).split())
+        raise EngineError(f"the GPU reports {text}", details={"peer_may_be_lost": True}) from error

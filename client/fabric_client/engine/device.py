@@ -68,8 +68,8 @@ class Device(Protocol):
         """Copy within the device's memory, in a stream's turn."""
         ...
 
-    def upload(self, target: int, data: NDArray[Any]) -> None:
-        """Copy from the host, on the current stream; ``data`` may be used again at once."""
+    def upload(self, target: int, data: NDArray[Any], stream: int) -> None:
+        """Copy from the host, in a stream's turn; ``data`` may be used again at once."""
         ...
 
     def download(self, data: NDArray[Any], source: int) -> None:

@@ -44,7 +44,7 @@ class DeviceArrays:
                 f"{what} is not contiguous (shape {interface['shape']}, strides {interface['strides']})",
                 hint="receive into a contiguous array and assign it: view[...] = result",
             )
-        if interface["data"][1]:
+        if interface["data"][1] or _is_value(out):
             raise InputError(f"{what} is read-only", hint="pass a writable array")
         return self._describe(out, interface, what)
 
@@ -118,20 +118,25 @@ def _interface(array: Any, what: str) -> Mapping[str, Any]:
     return dict(interface)
 
 
+def _is_value(array: object) -> bool:
+    """Whether it is an array of JAX's, which nothing may change, whatever its description says."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(array, jax.Array)
+
+
 def _is_bfloat16_tensor(array: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor) and array.dtype == torch.bfloat16
 
 
 def _dtype(array: Any, interface: Mapping[str, Any], what: str) -> "np.dtype[Any]":
+    name: Any = interface["typestr"]
     if str(getattr(array, "dtype", "")).endswith("bfloat16"):
         try:
-            import ml_dtypes
+            from ml_dtypes import bfloat16 as name
         except ImportError as error:
             raise InputError(f"{what} is of bfloat16, which needs ml_dtypes", hint="pip install ml_dtypes") from error
-        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return found
-    found = np.dtype(str(interface["typestr"]))
+    found: np.dtype[Any] = np.dtype(name)
     return found
 
 

@@ -220,7 +220,7 @@ class NcclEngine:
         dtype = np.dtype(np.int64)
         sent, came = (self._door.as_result(None, (self.size,), dtype) for _ in range(2))
         device, told = self.comm.device, np.empty(self.size, dtype)
-        device.upload(sent.address, np.asarray(counts, dtype))
+        device.upload(sent.address, np.asarray(counts, dtype), sent.stream)
         result: list[int] = []
 
         def fetch() -> None:
@@ -240,7 +240,7 @@ class NcclEngine:
         """Return an engine on a communicator that was made of this one's; it ends with this one at the latest."""
         comm = NcclComm(self.comm.binding, raw, self.comm.device, self.comm.watchdog)
         child = NcclEngine(comm, rank, size, lines=self._lines)
-        self._children.append(child)
+        self._children = [one for one in self._children if one.comm.alive] + [child]
         return child
 
     def farewell(self) -> Pending:

@@ -79,9 +79,10 @@ class NcclPending:
 
     def test(self) -> bool:
         """See the protocol."""
-        self._comm.check(self.what)  # first: an abort lets the streams go on, with garbage
         if not self._event.done():
+            self._comm.check(self.what)
             return False
+        self._comm.check_end()  # an abort lets the streams go on, with garbage
         self._comm.ended(self)
         if self._after is not None:
             self._after()
@@ -187,14 +188,22 @@ class NcclComm:
         """Let go of an operation that has ended."""
         self._pending.discard(pending)
 
-    def check(self, what: str) -> None:
-        """Raise what has ended the communicator, or what NCCL has noticed by itself meanwhile.
+    def check_end(self) -> None:
+        """Raise what has ended the communicator, if it has ended.
 
         Raises:
             FabricError: why nothing will end well any more.
         """
         if self._end is not None:
             raise self._end
+
+    def check(self, what: str) -> None:
+        """Raise what has ended the communicator, or what NCCL has noticed by itself meanwhile.
+
+        Raises:
+            FabricError: why nothing will end well any more.
+        """
+        self.check_end()
         error = self._asynchronous(what)
         if error is not None:
             self.end(error)
