@@ -56,8 +56,9 @@ def find_networks(nodes: Mapping[str, Snapshot], measurements: Sequence[Measurem
         *ethernet,
     ]
     networks = with_rails(by_gpus(networks, nodes), nodes)
-    verified = tuple(replace(network, verified=_verified(network, measurements)) for network in networks)
-    return NetworkMap(networks=verified, rejected=(*rejected, *refused))
+    if measurements:
+        networks = [replace(network, verified=_verified(network, measurements)) for network in networks]
+    return NetworkMap(networks=tuple(networks), rejected=(*rejected, *refused))
 
 
 def measurement_between(

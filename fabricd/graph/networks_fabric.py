@@ -40,11 +40,13 @@ class _Port:
         )
 
 
-def _ports(nodes: Mapping[str, Snapshot]) -> Iterator[_Port]:
+def _ports(nodes: Mapping[str, Snapshot], layer: str) -> Iterator[_Port]:
+    """Yield the ports of a link layer."""
     for node_id, snapshot in nodes.items():
         for hca in snapshot.hcas:
             for port in hca.ports:
-                yield _Port(node_id, hca, port)
+                if port.link_layer == layer:
+                    yield _Port(node_id, hca, port)
 
 
 def infiniband_networks(nodes: Mapping[str, Snapshot]) -> tuple[list[Network], list[Rejected]]:
@@ -58,9 +60,7 @@ def infiniband_networks(nodes: Mapping[str, Snapshot]) -> tuple[list[Network], l
     walked = _walked(nodes)
     rejected: list[Rejected] = []
     fabrics: dict[tuple[str, int | None], list[_Port]] = {}
-    for one in _ports(nodes):
-        if one.port.link_layer != "infiniband":
-            continue
+    for one in _ports(nodes, "infiniband"):
         if one.port.state != "active":
             reason = f"its state is {one.port.state or 'unknown'}"
             rejected.append(Rejected(name=f"{one.node}/{one.name}", reason=reason))
@@ -92,6 +92,10 @@ def _by_switches(
     name: str, ports: Sequence[_Port], walked: Mapping[tuple[str, str], frozenset[str]]
 ) -> Iterator[Network]:
     """Yield one network for each group of ports that have switches in common, directly or through others."""
+    met = [walked[one.node, one.name] for one in ports]
+    if frozenset.intersection(*met):  # one fabric whose spines all have met: most are
+        yield _met_by_all(name, ports, min(map(min, met)))
+        return
     leader: dict[str, str] = {}
 
     def first_of(guid: str) -> str:
@@ -109,10 +113,12 @@ def _by_switches(
     for one in ports:
         groups.setdefault(first_of(min(walked[one.node, one.name])), []).append(one)
     for guid, members in groups.items():
-        where = name if len(groups) == 1 else f"{name}@{guid}"
-        reason = f"their nodes have walked over the fabric and met the same switches ({guid})"
-        network = _network(where, Transport.INFINIBAND, members, reason)
-        yield replace(network, verified=Evidence.REPORTED)
+        yield _met_by_all(name if len(groups) == 1 else f"{name}@{guid}", members, guid)
+
+
+def _met_by_all(name: str, ports: Sequence[_Port], guid: str) -> Network:
+    reason = f"their nodes have walked over the fabric and met the same switches ({guid})"
+    return replace(_network(name, Transport.INFINIBAND, ports, reason), verified=Evidence.REPORTED)
 
 
 def _fabric(name: str, prefix: str, manager: int | None, ports: Sequence[_Port]) -> Iterator[Network]:
@@ -148,7 +154,9 @@ def _lid_twice(ports: Iterable[_Port]) -> str:
 
 def roce_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) -> list[Network]:
     """Return RoCE networks: one for each IP network whose interfaces are RDMA devices' own."""
-    ports = [one for one in _ports(nodes) if one.port.link_layer == "ethernet" and one.port.state == "active"]
+    if not ethernet:
+        return []
+    ports = [one for one in _ports(nodes, "ethernet") if one.port.state == "active"]
     by_interface: dict[tuple[str, str], list[_Port]] = {}
     for one in ports:
         if one.hca.kind in ("roce", "soft-roce", "mana"):
@@ -177,7 +185,13 @@ def roce_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) ->
 
 def efa_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) -> list[Network]:
     """Return EFA networks: EFA reaches within a subnet of the cloud, which the nodes' IP networks show."""
-    ports = [one for one in _ports(nodes) if one.hca.kind == "efa" and one.port.state in ("active", "")]
+    ports = [
+        _Port(node_id, hca, port)
+        for node_id, snapshot in nodes.items()
+        for hca in snapshot.hcas
+        for port in hca.ports
+        if hca.kind == "efa" and port.state in ("active", "")
+    ]
     networks = []
     left = {one.node for one in ports}
     for network in ethernet:

@@ -6,8 +6,9 @@ Nobody tells a host its rails. They are seen where several networks each join po
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from fabricd.model.device import Hca, HcaPort, InterfaceKind
+from fabricd.model.device import Hca, HcaPort, InterfaceKind, PciDevice
 from fabricd.model.network import Network, Rail
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
@@ -37,9 +38,10 @@ def rail_ports(snapshot: Snapshot) -> tuple[RailPort, ...]:
     """
     found = _one_a_card(_rdma_ports(snapshot)) or _one_a_card(_nics(snapshot))
     beside = beside_gpus(snapshot)
-    near = [port for port in found if any(port.address in addresses for addresses in beside.values())]
-    if beside and all(any(port.address in addresses for port in near) for addresses in beside.values()):
-        found = near
+    addresses = {port.address for port in found}
+    if beside and not any(near.isdisjoint(addresses) for near in beside.values()):
+        near = frozenset().union(*beside.values())
+        found = [port for port in found if port.address in near]
     else:
         fastest = max((port.speed or 0 for port in found if port.up), default=0)
         found = [port for port in found if not port.up or (port.speed or 0) * 2 >= fastest]
@@ -50,9 +52,34 @@ def rail_ports(snapshot: Snapshot) -> tuple[RailPort, ...]:
     return tuple(RailPort(rail, port.name, port.interfaces) for rail, port in enumerate(found))
 
 
-def beside_gpus(snapshot: Snapshot) -> dict[str, frozenset[str]]:
-    """Return, for each GPU by PCI address, the devices that share a PCIe switch with it; root ports are no switches."""
-    parents = {device.address: device.parent for device in snapshot.pci}
+def beside_gpus(snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
+    """Return, for each GPU by PCI address, the devices that share a PCIe switch with it; root ports are no switches.
+
+    Kept by kind of machine: snapshots that came over the network share a PCI tree that is equal on them.
+    """
+    cards = tuple(one.pci_address for one in (*snapshot.hcas, *snapshot.interfaces))
+    gpus = tuple(gpu.pci_address for gpu in snapshot.gpus)
+    return _beside(_Tree(snapshot.pci), cards, gpus)
+
+
+class _Tree:
+    """A PCI tree that is equal to itself alone: comparing hundreds of functions would cost more than it saves."""
+
+    __slots__ = ("devices",)
+
+    def __init__(self, devices: tuple[PciDevice, ...]) -> None:
+        self.devices = devices
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Tree) and other.devices is self.devices
+
+    def __hash__(self) -> int:
+        return id(self.devices)
+
+
+@lru_cache(maxsize=64)
+def _beside(tree: _Tree, cards: tuple[str, ...], gpus: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+    parents = {device.address: device.parent for device in tree.devices}
 
     def switches(address: str) -> set[str]:
         above: list[str] = []
@@ -60,13 +87,12 @@ def beside_gpus(snapshot: Snapshot) -> dict[str, frozenset[str]]:
             above.append(address)
         return set(above[:-1])  # the last is the root port
 
-    cards = [hca.pci_address for hca in snapshot.hcas] + [nic.pci_address for nic in snapshot.interfaces]
     above = {card: switches(card) for card in dict.fromkeys(cards) if card}
     return {
-        gpu.pci_address: frozenset(card for card, known in above.items() if known & own)
-        for gpu in snapshot.gpus
-        if gpu.pci_address
-        for own in [switches(gpu.pci_address)]
+        gpu: frozenset(card for card, known in above.items() if known & own)
+        for gpu in gpus
+        if gpu
+        for own in [switches(gpu)]
     }
 
 
@@ -108,7 +134,8 @@ def _rdma_ports(snapshot: Snapshot) -> list[_Port]:
 def interfaces_of(snapshot: Snapshot, hca: Hca, port: HcaPort) -> tuple[str, ...]:
     """Return the network interfaces on an RDMA port, as its GIDs and the interfaces themselves say."""
     by_gid = [gid.interface for gid in port.gids if gid.interface]
-    own = [one.name for one in snapshot.interfaces if one.rdma_device == hca.name and len(hca.ports) == 1]
+    alone = len(hca.ports) == 1
+    own = [one.name for one in snapshot.interfaces if one.rdma_device == hca.name] if alone else []
     return tuple(dict.fromkeys((*by_gid, *own)))
 
 

@@ -1,7 +1,6 @@
 """The candidates that are worth showing for a pair: the best, and the best of each other kind."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from fabricd.graph.graph import Graph, LinkKind, VertexKind
@@ -38,13 +37,13 @@ def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
     return sorted([*firsts, *others][:count], key=rank_key)
 
 
-def best_of_each(paths: Sequence[Path], count: int) -> list[Path]:
-    """Return up to ``count`` of some ranked paths between nodes, in their order, ranked anew.
+def best_of_each(paths: Sequence[Path], count: int) -> list[int]:
+    """Return the places of up to ``count`` of some paths between nodes that are in order, in that order.
 
     The best of each transport has precedence, then its best by the ports nearest to the ends and its best by relay,
     then the best of each network, and those with and without GPUDirect: so it can be seen what each is worth.
     """
-    chosen: list[Path] = []
+    chosen: list[int] = []
     kinds: Sequence[Callable[[Path], object]] = (
         lambda path: path.transport,
         lambda path: path.transport if all(end.nearest and not end.relay for end in path.ends) else None,
@@ -53,13 +52,13 @@ def best_of_each(paths: Sequence[Path], count: int) -> list[Path]:
         lambda path: (path.transport, path.gdr),
     )
     for kind in kinds:
-        seen = {None, *map(kind, chosen)}
-        for path in paths:
-            if kind(path) not in seen:
-                seen.add(kind(path))
-                chosen.append(path)
-    in_order = sorted(chosen[:count], key=lambda path: path.rank)
-    return [replace(path, rank=place) for place, path in enumerate(in_order, start=1)]
+        seen = {None, *(kind(paths[place]) for place in chosen)}
+        for place, path in enumerate(paths):
+            what = kind(path)
+            if what not in seen:
+                seen.add(what)
+                chosen.append(place)
+    return sorted(chosen[:count])
 
 
 def _doubles_back(graph: Graph, hops: Sequence[Hop]) -> bool:

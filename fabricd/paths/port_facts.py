@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from fabricd.graph.networks_rails import interfaces_of
@@ -103,11 +104,19 @@ class PortTables:
 
 def _gid_of(port: HcaPort, address: str) -> tuple[int | None, str]:
     """Return the entry of a GID table that stands for an IP address, RoCE v2 before v1."""
-    try:
-        wanted = ip_address(address)
-    except ValueError:
+    if not address or not port.gids:
         return None, ""
-    mapped = (wanted if isinstance(wanted, IPv6Address) else IPv6Address(f"::ffff:{wanted}")).exploded
+    mapped = _as_gid(address)
     fitting = [gid for gid in port.gids if gid.gid.lower() == mapped]
     best = min(fitting, key=lambda gid: (gid.type != _ROCE_V2, gid.index), default=None)
     return (best.index, best.type) if best else (None, "")
+
+
+@lru_cache(maxsize=1024)
+def _as_gid(address: str) -> str:
+    """Return how a GID table writes an IP address; "" for what is none."""
+    try:
+        wanted = ip_address(address)
+    except ValueError:
+        return ""
+    return (wanted if isinstance(wanted, IPv6Address) else IPv6Address(0xFFFF_0000_0000 | int(wanted))).exploded

@@ -20,7 +20,7 @@ from fabricd.paths.explain import explained
 from fabricd.paths.explain_between import better_classes_between
 from fabricd.paths.explain_classes import better_classes_within
 from fabricd.paths.flow import capacity
-from fabricd.paths.rank import ranked
+from fabricd.paths.rank import in_order, ranked, with_places
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
 
 
@@ -87,7 +87,8 @@ def find_paths(
     routed = list(routed_networks(networks.networks, both))
     networks = replace(networks, networks=(*networks.networks, *roce_networks(both, routed), *routed))
     found, rejected = candidates_across(networks, start, goal, measured)
-    paths = ranked(found, comparison)
+    timed = in_order(found, comparison)
+    paths = [path for path, _ in timed]
     if explain:
         rejected += better_classes_between(networks, start, goal, paths)
     total = None
@@ -95,7 +96,8 @@ def find_paths(
         # All networks of the best one's transport: those of others may share its ports.
         alike = [network for network in networks.networks if network.transport is paths[0].transport]
         total = capacity(joined(start, goal, alike, measured), start.name, goal.name, across=True)
-    shown = [in_full(path, start, goal) for path in best_of_each(paths, candidates)]
+    chosen = with_places(timed[place] for place in best_of_each(paths, candidates))
+    shown = [in_full(path, start, goal) for path in chosen]
     return replace(told, paths=explained(shown, comparison.policy), rejected=tuple(rejected), capacity=total)
 
 

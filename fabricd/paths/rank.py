@@ -71,6 +71,16 @@ def rank_key(path: Path) -> RankKey:
 
 def ranked(paths: Iterable[Path], comparison: Comparison) -> tuple[Path, ...]:
     """Return the paths best first, each with its estimate, and with its place in ``rank``."""
+    return with_places(in_order(paths, comparison))
+
+
+def in_order(paths: Iterable[Path], comparison: Comparison) -> list[tuple[Path, Estimate]]:
+    """Return the paths best first, each beside its estimate: most of them nobody will see."""
     timed = [(path, estimate(path, comparison)) for path in paths]
     timed.sort(key=lambda one: order_key(one[0], one[1], comparison.policy))
+    return timed
+
+
+def with_places(timed: Iterable[tuple[Path, Estimate]]) -> tuple[Path, ...]:
+    """Return paths that are in order, each with its estimate and its place."""
     return tuple(replace(path, estimate=time, rank=place) for place, (path, time) in enumerate(timed, start=1))
