@@ -1,12 +1,13 @@
 """PyTorch and JAX over two hosts whose names stand for a slow network, beside a faster one: who takes which."""
 
 import json
+import shlex
 import sys
 from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from demo.daemons import wait_for_peers
+from demo.daemons import program, wait_for_peers
 from demo.hosts import NetworkSpec, make_hosts
 from tests.support.host_daemons import PORT, daemons
 
@@ -77,3 +78,30 @@ def test_the_plan_takes_the_measured_faster_network(cluster, framework, met):
         assert one["sent"]["front"] < MOVED_BYTES / 100
         assert "chosen 10.72.0.0/24" in one["explain"]
         assert met in one["explain"]
+
+
+def test_unmodified_scripts_walk_into_the_slow_network_and_are_kept_off_it(cluster):
+    hosts, environment = cluster
+    script = ["-m", "tests.e2e.rank_torch", "plain"]
+    meeting_point = {"MASTER_ADDR": hosts[0].link("front").address, "MASTER_PORT": "29500"}  # nothing else runs there
+    alone = run(hosts, [[sys.executable, *script]] * 2, meeting_point)
+    launched = run(
+        hosts, [[*fabricctl("run", rank), "-n", "1", "--", sys.executable, *script] for rank in range(2)], environment
+    )
+    met = run(hosts, [["sh", "-c", by_torchrun(rank, script)] for rank in range(2)], environment)
+    for told in (alone, launched, met):
+        assert [(one["rank"], one["found"]) for one in told] == [(0, [3.0] * 4), (1, [3.0] * 4)]
+    assert min(one["sent"]["front"] for one in alone) > MOVED_BYTES
+    for one in (*launched, *met):
+        assert one["sent"]["data"] > MOVED_BYTES
+        assert one["sent"]["front"] < MOVED_BYTES / 100
+
+
+def fabricctl(command, rank):
+    return [program("fabricctl"), command, "--group", command, "--nnodes", "2", "--node-rank", str(rank)]
+
+
+def by_torchrun(rank, script):
+    launch = [program("torchrun"), "--nnodes", "2", "--node-rank", str(rank)]
+    launch = f"{shlex.join(launch)} --master-addr $MASTER_ADDR --master-port $MASTER_PORT {shlex.join(script)}"
+    return f'eval "$({shlex.join(fabricctl("meet", rank))})" && exec {launch}'

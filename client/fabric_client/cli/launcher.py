@@ -27,6 +27,17 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlace:
+    """Where the ranks of one host stand in their job, and where all ranks find one another."""
+
+    world_size: int  #: ranks of all hosts
+    first_rank: int = 0  #: of this host
+    host_rank: int = 0
+    master_address: str = "127.0.0.1"
+    master_port: int  #: free there a moment ago
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """Ranks to run.
 
@@ -37,6 +48,7 @@ class Job:
         prefix: put ``[rank] `` before every line of output.
         timeout: seconds after which the job is ended; None: never.
         grace: seconds that the others have to end by themselves when one rank has failed.
+        place: where these ranks stand among those of several hosts; None: all are here.
     """
 
     command: Sequence[str]
@@ -45,27 +57,28 @@ class Job:
     prefix: bool = False
     timeout: float | None = None
     grace: float = 10.0
+    place: JobPlace | None = None
 
 
-def rank_environment(environ: Mapping[str, str], rank: int, ranks: int, master_port: int) -> dict[str, str]:
-    """Return one rank's environment: torchrun's variables, and none of an outer process manager."""
+def rank_environment(environ: Mapping[str, str], local_rank: int, ranks: int, place: JobPlace) -> dict[str, str]:
+    """Return the environment of one of a host's ranks: torchrun's variables, and none of an outer process manager."""
     found = {name: value for name, value in environ.items() if not is_of_process_manager(name)}
     return {
         **found,
-        "RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_RANK": str(rank),
+        "RANK": str(place.first_rank + local_rank),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_RANK": str(local_rank),
         "LOCAL_WORLD_SIZE": str(ranks),
-        "GROUP_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(master_port),
+        "GROUP_RANK": str(place.host_rank),
+        "MASTER_ADDR": place.master_address,
+        "MASTER_PORT": str(place.master_port),
     }
 
 
-def free_port() -> int:
-    """Return a TCP port of loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+def free_port(address: str = "127.0.0.1") -> int:
+    """Return a TCP port of an address of this host that nobody uses now."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
         return int(probe.getsockname()[1])
 
 
@@ -113,6 +126,7 @@ class _Run:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._place = job.place or JobPlace(world_size=job.ranks, master_port=free_port())
         self._processes: list[asyncio.subprocess.Process] = []
         self._pumps: list[list[Pump]] = []
         self._status = 0
@@ -129,10 +143,9 @@ class _Run:
                 loop.add_signal_handler(number, self._signalled, number)
         deadline = loop.call_later(self._job.timeout, self._timed_out) if self._job.timeout else None
         try:
-            port = free_port()
             for rank in range(self._job.ranks):
                 if self._ending is None:
-                    await self._start(rank, port)
+                    await self._start(rank)
             self._running = len(self._processes)
             await asyncio.gather(*(self._follow(rank) for rank in range(self._running)))
         finally:
@@ -143,7 +156,7 @@ class _Run:
             await self._clear_up()
         return self._status
 
-    async def _start(self, rank: int, port: int) -> None:
+    async def _start(self, rank: int) -> None:
         # Pipes of our own: with asyncio's, a rank would end only when whatever it has started has closed them.
         pipes: list[tuple[int, int]] = []
         # A rank is no foreground process of the terminal, so reading from it would stop the rank.
@@ -153,7 +166,7 @@ class _Run:
             out, err = (write for _, write in pipes) if pipes else (None, None)
             process = await asyncio.create_subprocess_exec(
                 *self._job.command,
-                env=rank_environment(self._job.environ, rank, self._job.ranks, port),
+                env=rank_environment(self._job.environ, rank, self._job.ranks, self._place),
                 stdin=None if reads else asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -170,7 +183,10 @@ class _Run:
                 os.close(write)
         self._processes.append(process)
         self._pumps.append(
-            [Pump(read, output, str(rank)) for (read, _), output in zip(pipes, self._outputs, strict=True)]
+            [
+                Pump(read, output, str(self._place.first_rank + rank))
+                for (read, _), output in zip(pipes, self._outputs, strict=True)
+            ]
         )
 
     async def _follow(self, rank: int) -> None:
@@ -202,7 +218,7 @@ class _Run:
         how = f"signal {signal.Signals(-returncode).name}" if returncode < 0 else f"status {returncode}"
         if self._status == 0:
             self._status = _status(returncode)
-            self._say(f"rank {rank} ended with {how}")
+            self._say(f"rank {self._place.first_rank + rank} ended with {how}")
         if self._ending is None and self._running:
             self._ending = asyncio.ensure_future(self._end_after(self._job.grace))
 

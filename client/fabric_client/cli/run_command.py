@@ -1,8 +1,10 @@
-"""``fabricctl run``: ranks on this host, through a group."""
+"""``fabricctl run``: ranks on this host, alone or with those of other hosts, through a group."""
 
 import contextlib
 import os
 import secrets
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +13,16 @@ from typing import Annotated
 import typer
 
 from fabric_client.cli.launcher import Job, end_on_signals, run_job
+from fabric_client.cli.meeting import MAX_RANKS, HostRankOption, Meeting, MeetOption, alone, meet
 from fabric_client.cli.own_daemon import daemon_for_job
-from fabricd.errors import InputError
+from fabricd.errors import FabricError, InputError
+from fabricd.localview import collect
 
-RanksOption = Annotated[int, typer.Option("-n", "--ranks", min=1, max=4096, help="How many ranks.")]
+RanksOption = Annotated[int, typer.Option("-n", "--ranks", min=1, max=MAX_RANKS, help="How many ranks.")]
 GroupOption = Annotated[str | None, typer.Option("--group", help="The group's name; by default a random one.")]
+HostsOption = Annotated[
+    int, typer.Option("--nnodes", min=1, max=65536, help="On how many hosts; the same command runs on each.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,27 +36,71 @@ def run(
     context: typer.Context,
     ranks: RanksOption,
     group: GroupOption = None,
+    nnodes: HostsOption = 1,
+    node_rank: HostRankOption = 0,
+    meet_timeout: MeetOption = 60.0,
     timeout: Annotated[float | None, typer.Option(min=0.1, help="End the job after so many seconds.")] = None,
     grace: Annotated[
         float, typer.Option(min=0.0, help="Seconds that the other ranks have to end when one has failed.")
     ] = 10.0,
     prefix: Annotated[bool, typer.Option("--prefix", help="Put [rank] before every line of output.")] = False,
 ) -> None:
-    """Run a command as N ranks on this host.
+    """Run a command as N ranks on this host, or on each of several.
 
     For example: fabricctl run -n 4 -- python train.py
 
-    Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT as under torchrun, and
-    create_communicator() needs no arguments. Signals are passed on. The exit status is that of the first rank that
-    failed. Without a running daemon one is started for the job's own time.
+    Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT as under torchrun, and the settings that
+    Gloo and NCCL need on the planned network; create_communicator() needs no arguments. Signals are passed on. The exit
+    status is that of the first rank that failed. Without a running daemon one is started for the job's own time.
+
+    On several hosts, run it on each with --nnodes and its own --node-rank; FABRICD_URL, --group and
+    FABRICD_GROUP_SECRET_FILE are the same on all. The daemon measures the networks between them and plans; the ranks
+    meet on the network that it chose. When one host's ranks fail, those of the others are ended.
     """
     command = context.args
     if not command:
         raise InputError("no command to run", hint="fabricctl run -n 4 -- python train.py")
-    with job_environment(group) as environ:
-        job = Job(command=command, ranks=ranks, environ=environ, prefix=prefix, timeout=timeout, grace=grace)
-        status = run_job(job)
+    with job_environment(group) if nnodes == 1 else _environment_of_hosts(group) as environ:
+        if nnodes == 1 and not collect().gpu_uuids:
+            meeting = alone(ranks, environ)
+        else:
+            meeting = meet(nnodes, node_rank, ranks, environ, timeout=meet_timeout)
+        environ |= {setting.name: setting.value for setting in meeting.settings}
+        job = Job(
+            command=command,
+            ranks=ranks,
+            environ=environ,
+            prefix=prefix,
+            timeout=timeout,
+            grace=grace,
+            place=meeting.place,
+        )
+        status = _run_together(job, meeting)
     raise typer.Exit(status)
+
+
+def _run_together(job: Job, meeting: Meeting) -> int:
+    """Run this host's ranks; end them when another host's fail, and the others' when they fail."""
+
+    def end(error: FabricError) -> None:
+        sys.stderr.write(f"fabricctl: {error}\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGTERM)  # as a user would; this is another thread
+
+    status = 1
+    try:
+        meeting.on_failure(end)
+        status = run_job(job)
+    finally:
+        meeting.leave(f"its ranks on host {meeting.place.host_rank} ended with status {status}" if status else "")
+    return status
+
+
+@contextlib.contextmanager
+def _environment_of_hosts(group: str | None) -> Iterator[dict[str, str]]:
+    """Yield this process's environment, from which all hosts know the job, its daemon and its secret."""
+    end_on_signals()
+    yield {**os.environ, **({"FABRICD_GROUP": group} if group else {})}
 
 
 @contextlib.contextmanager
