@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,10 +24,12 @@ import psutil
 from fabricd import daemon
 from fabricd.background import in_thread
 from fabricd.config import Config, Loaded
-from fabricd.daemon.probing import GLANCE_SECONDS
+from fabricd.daemon.probing import GLANCE_SECONDS, PORTS_SECONDS
+from fabricd.model.identity import NodeIdentity
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import Probe, ProbeContext, Roots
-from fabricd.probe.glance import glance
+from fabricd.probe.glance import glance, infiniband_ports, port_states
+from fabricd.probe.rdma_sysfs import RdmaProbe
 from fabricd.probe.registry import PROBES
 from fabricd.probe.runner import Runner
 from tests.support import machine_files
@@ -61,7 +63,7 @@ def main() -> None:
         return
     still = measure(options.machine, _NEVER, options.seconds)
     busy = measure(options.machine, 1.0, options.seconds)
-    base = still.processor_seconds / still.seconds + glance_seconds(options.machine) / GLANCE_SECONDS
+    base = still.processor_seconds / still.seconds + in_between(options.machine)
     look = (busy.processor_seconds - base * busy.seconds) / busy.looks
     print(f"{options.machine}: a look costs {look * 1e3:.1f} ms of processor time ({busy.looks} looks)")
     print(f"  without looks {base:.3%} of a core; memory {busy.memory_bytes / 1e6:.0f} MB (at most 90)")
@@ -71,14 +73,24 @@ def main() -> None:
         print(f"  looks every {interval:2.0f} s: {share:.3%} of a core (at most {_ALLOWED_SHARE:.1%}){default}")
 
 
-def glance_seconds(machine_name: str) -> float:
-    """Return the processor time of a glance, in a thread of its own as the daemon does it."""
+def in_between(machine_name: str) -> float:
+    """Return the share of a core that glances and looks at ports take, in threads as the daemon does it."""
     with tempfile.TemporaryDirectory(dir=FAST) as name:
         roots = Roots.under(machine_files.render(load(machine_name)).write(Path(name)))
-        begun = time.process_time()
-        for _ in range(100):
-            asyncio.run(in_thread(lambda: glance(roots)))
-        return (time.process_time() - begun) / 100
+        rdma = RdmaProbe().run(ProbeContext(roots=roots, this_host=False)).facts["hcas"]
+        ports = infiniband_ports(Snapshot(node=NodeIdentity(node_id="n", name="n"), hcas=rdma))
+        glances = asyncio.run(_in_threads(lambda: glance(roots)))
+        states = asyncio.run(_in_threads(lambda: port_states(roots, ports)))
+        print(f"  a glance costs {glances * 1e3:.2f} ms, a look at {len(ports)} ports' states {states * 1e3:.2f} ms")
+        return glances / GLANCE_SECONDS + states / PORTS_SECONDS
+
+
+async def _in_threads(function: Callable[[], object]) -> float:
+    """Return the processor time of a call in a thread of its own."""
+    begun = time.process_time()
+    for _ in range(100):
+        await in_thread(function)
+    return (time.process_time() - begun) / 100
 
 
 def serve(machine_name: str, folder: Path, interval: float) -> None:

@@ -34,7 +34,7 @@ from fabricd.errors import FabricError
 from fabricd.metrics import GroupCollector, NodeCollector
 from fabricd.model.cluster import NodeStatus
 from fabricd.probe.base import Roots
-from fabricd.probe.glance import glance
+from fabricd.probe.glance import glance, port_states
 
 _log = logging.getLogger("fabricd.daemon")
 
@@ -125,6 +125,7 @@ class Daemon:
         if self._launch.live:
             self._start(self._prober.follow_events(), "events")
             self._start(self._prober.glance_around(lambda: glance(Roots())), "glances")
+            self._start(self._prober.watch_ports(lambda ports: port_states(Roots(), ports)), "ports")
             if self.services.config.gpu_events == "on":
                 self._start(self._prober.follow_gpu_events(), "gpu events")
         self._start(self._announce(_url(tcp), unix), "ready")

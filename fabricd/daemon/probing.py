@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from fabricd.background import in_thread
@@ -16,7 +17,7 @@ from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import ProbeFailed
 from fabricd.probe.events import NetworkEvents
-from fabricd.probe.glance import Glance
+from fabricd.probe.glance import Glance, infiniband_ports
 from fabricd.probe.nvml_events import gpu_events
 
 _log = logging.getLogger("fabricd.probe")
@@ -33,9 +34,11 @@ SLOW_PROBES = frozenset({"nvml", "verbs", "ibfabric", "placement", "instance"})
 #: in the first of so many full looks, and again in the next when they failed.
 RARE_PROBES = frozenset({"host", "numa"})
 _RARELY = 10
+_PORT_PROBES = frozenset({"rdma", "verbs"})
 _FAILED = frozenset({Outcome.FAILED, Outcome.STALE, Outcome.NOT_RUN})
-#: Between two glances.
+#: Between two glances; between two looks at the states of InfiniBand ports, which are to be in the map within a second.
 GLANCE_SECONDS = 5.0
+PORTS_SECONDS = 0.8
 _RETRY_SECONDS = 5.0
 _GPU_RETRY_SECONDS = 60.0
 # A look without the slow probes is served after so long; the GPUs of a healthy node are there by then.
@@ -122,6 +125,21 @@ class Prober:
                 async with asyncio.timeout(GLANCE_SECONDS):
                     await self._glance_now.wait()
             self._glance_now.clear()
+
+    async def watch_ports(self, states: Callable[[tuple[str, ...]], object]) -> None:
+        """Look again when an InfiniBand port is in another state than just before, for ever.
+
+        Args:
+            states: reads those of ``fabricd.probe.glance.infiniband_ports``.
+        """
+        before: object = None
+        while True:
+            ports = infiniband_ports(self._nodes.local) if self._nodes.ready else ()
+            now = (ports, await in_thread(partial(states, ports), name="ports")) if ports else None
+            if before is not None and now is not None and now != before:
+                self.poke(_PORT_PROBES.intersection(self._source.names))
+            before = now
+            await asyncio.sleep(PORTS_SECONDS)
 
     async def run(self) -> None:
         """Look, for ever."""

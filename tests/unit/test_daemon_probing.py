@@ -15,7 +15,8 @@ from fabricd.daemon.probing import Prober
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import ProbeContext, ProbeFailed, ProbeResult, Roots
-from fabricd.probe.glance import glance
+from fabricd.probe.glance import glance, port_states
+from fabricd.probe.rdma_sysfs import RdmaProbe
 from fabricd.probe.runner import Runner
 from tests.support.tree import Tree
 
@@ -186,6 +187,33 @@ def test_a_glance_sees_ports_and_devices(tmp_path: Path) -> None:
     port.write_text("4: ACTIVE\n")
     (tmp_path / "sys/bus/pci/devices/0000:17:00.0").unlink()
     assert {names for names, state in glance(roots).items() if state != before[names]} == {("pci", "nvml")}
+
+
+def test_an_infiniband_port_without_an_interface_is_in_the_map_within_a_second(tmp_path: Path) -> None:
+    """No event tells of it: its state is read, and the look that follows publishes it."""
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    port.mkdir(parents=True)
+    (port / "link_layer").write_text("InfiniBand\n")
+    (port / "state").write_text("4: ACTIVE\n")
+
+    async def scenario() -> None:
+        roots = Roots.under(tmp_path)
+        source = Runner(ProbeContext(roots=roots, this_host=False), probes=[RdmaProbe()], node_id="n")
+        nodes = NodeMap()
+        prober = Prober(source, nodes, lambda: 60.0)
+        tasks = [asyncio.create_task(prober.run())]
+        tasks.append(asyncio.create_task(prober.watch_ports(lambda ports: port_states(roots, ports))))
+        bench = Bench(Told("a", threading.Event()), Told("b", threading.Event()), nodes, source, 60.0)
+        await bench.until(lambda: nodes.ready)
+        await asyncio.sleep(probing.PORTS_SECONDS + 0.1)  # it has been read once
+        for text, state in (("1: DOWN\n", "down"), ("4: ACTIVE\n", "active")):
+            (port / "state").write_text(text)
+            took = await bench.until(lambda state=state: nodes.local.hcas[0].ports[0].state == state)
+            assert took < 1.5, "0.8 s and a look, on a machine that others use"
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_source_without_probes_is_served(tmp_path) -> None:
