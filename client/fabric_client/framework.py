@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import ipaddress
+import logging
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from typing import Self
 from fabric_client.engine.settings import choose_settings
 from fabric_client.explain import plan_lines
 from fabric_client.joining import Joined
+from fabric_client.sever import sever
 from fabricd.errors import CommunicatorError, EngineError, FabricError
 
 #: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
@@ -22,6 +24,7 @@ _VERDICT_SECONDS = 3.0
 _CLOSE_SECONDS = 10.0
 _FIRST_FENCE, _LAST_FENCE = 0, 1
 _LOOPBACK = "127.0.0.1"
+_LOG = logging.getLogger("fabric_client")
 _STATUS = re.compile(r"[A-Z][A-Z_]+: ")
 
 
@@ -36,6 +39,8 @@ class FrameworkGroup:
         size: number of ranks.
         launcher_rank: as the launcher counts, and the plan.
         settings: environment variables that are set for as long as the group lives.
+        lines: for ``explain()``.
+        spared: ports whose connections outlive lost ranks.
     """
 
     def __init__(self, joined: Joined, framework: str, *, ignored: Collection[str] = ()) -> None:
@@ -57,9 +62,18 @@ class FrameworkGroup:
         wanted = [setting for setting in joined.part.settings if setting.name not in ignored]
         self.settings, notes = choose_settings(wanted, joined.view, os.environ)
         self.lines = list(notes)
+        self.spared: set[int] = set()
         self._before: dict[str, str | None] = {}
         self._end: Callable[[bool], None] = lambda peacefully: None
         self._pid = os.getpid()
+
+    def _failed(self, error: FabricError) -> None:
+        """Wake the framework, in the watching thread; that a rank of this host ended it hears from the kernel."""
+        _LOG.error("%s: %s", self.framework, error)
+        own = self.joined.part.address
+        others = {part.address for part in self.joined.answer.plan.ranks} - {own, ""}
+        if own and others and not self._is_over():
+            sever(own, others, spared=self.spared)
 
     def own_address(self) -> str:
         """Return this rank's address on the planned network, of the loopback where all ranks are on one host.
@@ -91,6 +105,10 @@ class FrameworkGroup:
         self._before = {name: os.environ.get(name) for name in self.settings}
         # They stay: frameworks read them again for each further group of ranks.
         os.environ.update(self.settings)
+        watch = self.joined.membership.watch
+        watch.on_failure = self._failed
+        if watch.alert and (found := self.failure()) is not None:
+            self._failed(found)
         try:
             begin()
         except BaseException as error:

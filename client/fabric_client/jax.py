@@ -141,6 +141,7 @@ def _begin(made: FrameworkGroup, timeout: float, options: dict[str, Any]) -> Non
     try:
         told = None if reserved is None else f"{address} {reserved.getsockname()[1]}"
         host, port = checked_endpoint(made.meet(_COORDINATOR, told, timeout=timeout), what="JAX's coordinator")
+        made.spared.add(port)
         endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         jax.distributed.initialize(
             coordinator_address=endpoint,

@@ -173,6 +173,7 @@ def _store(made: FrameworkGroup, timeout: float) -> "TCPStore":
     try:
         told = None if listener is None else f"{listener.getsockname()[0]} {listener.getsockname()[1]}"
         host, port = checked_endpoint(made.meet(_STORE, told, timeout=timeout), what="the store")
+        made.spared.add(port)
         # It takes the descriptor over, whatever comes of it.
         descriptor = None if listener is None else listener.detach()
     finally:

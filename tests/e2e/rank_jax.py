@@ -86,5 +86,18 @@ def loses_one() -> None:
         say(ranks=error.ranks, seconds=time.monotonic() - begun)
 
 
+def is_cut_off() -> None:
+    """Rank 1 waits to be cut off and killed; rank 0 waits for what will never come."""
+    try:
+        with fabric_client.jax.initialize() as group:
+            total(1000)
+            say(pid=os.getpid())
+            if group.rank == 1:
+                time.sleep(60)
+            total(1000)
+    except fabric_client.RankLostError as error:
+        say(ranks=error.ranks)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()

@@ -92,11 +92,11 @@ def loses_one() -> None:
 
 
 def is_cut_off() -> None:
-    """Rank 0 waits for rank 1, whose network's cable is pulled when the file of the second argument is there."""
+    """Rank 1 waits to be cut off and killed; rank 0 waits for what will never come."""
     try:
         with fabric_client.torch.init_process_group() as group:
             total(1000)
-            say(ready=True)
+            say(pid=os.getpid())
             if group.rank == 1:
                 time.sleep(60)
             total(1000)

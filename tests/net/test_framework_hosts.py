@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -105,3 +106,21 @@ def by_torchrun(rank, script):
     launch = [program("torchrun"), "--nnodes", "2", "--node-rank", str(rank)]
     launch = f"{shlex.join(launch)} --master-addr $MASTER_ADDR --master-port $MASTER_PORT {shlex.join(script)}"
     return f'eval "$({shlex.join(fabricctl("meet", rank))})" && exec {launch}'
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_rank_behind_a_cut_cable_is_lost_in_seconds_although_no_goodbye_arrives(cluster, framework):
+    hosts, environment = cluster
+    with started(
+        hosts, [scene(framework, "is_cut_off")] * 2, {**environment, "FABRICD_GROUP": f"cut-{framework}"}
+    ) as jobs:
+        for job in jobs:
+            assert "pid" in next(line for line in job.stdout if line.startswith("{"))
+        hosts[1].link("data").pull()
+        try:
+            jobs[1].kill()
+            begun = time.monotonic()
+            assert said(jobs[0]) == {"ranks": [1]}
+            assert time.monotonic() - begun < 20  # Gloo alone would wait for half an hour
+        finally:
+            hosts[1].link("data").plug()
