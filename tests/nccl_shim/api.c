@@ -1,11 +1,9 @@
 /* The functions of nccl.h that CuPy's binding needs. */
 #include "shim.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <unistd.h>
 
 #define VERSION 23004
 
@@ -219,7 +217,7 @@ EXPORT ncclResult_t ncclRecv(void *receive, size_t count, ncclDataType_t type, i
     return add(comm, stream, (Operation){RECEIVE, NULL, receive, count, type, ncclSum, peer});
 }
 
-static ncclResult_t make(ncclComm_t *made, const char *name, int size, int rank) {
+static ncclResult_t make(ncclComm_t *made, int door, const Address *table, int size, int rank) {
     ncclComm_t comm = calloc(1, sizeof *comm);
     if (!comm) {
         return ncclSystemError;
@@ -227,10 +225,9 @@ static ncclResult_t make(ncclComm_t *made, const char *name, int size, int rank)
     comm->rank = rank;
     comm->size = size;
     comm->device = device;
-    snprintf(comm->name, sizeof comm->name, "%s", name);
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->changed, NULL);
-    ncclResult_t status = links_open(comm);
+    ncclResult_t status = links_open(comm, door, table);
     if (status != ncclSuccess) {
         links_close(comm);
         free(comm);
@@ -240,18 +237,7 @@ static ncclResult_t make(ncclComm_t *made, const char *name, int size, int rank)
     return ncclSuccess;
 }
 
-EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
-    unsigned char random[16];
-    if (getrandom(random, sizeof random, 0) != sizeof random) {
-        return ncclSystemError;
-    }
-    memset(id, 0, sizeof *id);
-    int at = snprintf(id->internal, sizeof id->internal, "nccl-shim-");
-    for (size_t i = 0; i < sizeof random; i++) {
-        at += snprintf(id->internal + at, sizeof id->internal - (size_t)at, "%02x", random[i]);
-    }
-    return ncclSuccess;
-}
+EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) { return links_invite(id); }
 
 EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank, void *config) {
     (void)config;
@@ -267,10 +253,15 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqu
     default:
         break;
     }
-    if (size < 1 || size > MAX_RANKS || rank < 0 || rank >= size || !memchr(id.internal, 0, sizeof id.internal)) {
+    if (size < 1 || size > MAX_RANKS || rank < 0 || rank >= size) {
         return ncclInvalidArgument;
     }
-    return make(comm, id.internal, size, rank);
+    Address own, table[MAX_RANKS];
+    int door = links_listen(&own);
+    status = door < 0 ? ncclSystemError : links_meet(&id, rank, size, &own, table);
+    status = status == ncclSuccess ? make(comm, door, table, size, rank) : status;
+    close(door);
+    return status;
 }
 
 EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueId id, int rank) {
@@ -285,13 +276,29 @@ EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comms, int count, const int *dev
 
 typedef struct {
     int color, key;
+    Address address;
 } Choice;
+
+/* Returns the rank that a rank has among those of its color, by keys and then by ranks. */
+static int rank_in_color(const Choice *all, int size, int rank) {
+    int before = 0;
+    for (int other = 0; other < size; other++) {
+        int first = all[other].key < all[rank].key || (all[other].key == all[rank].key && other < rank);
+        before += all[other].color == all[rank].color && first;
+    }
+    return before;
+}
 
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, void *config) {
     (void)config;
-    Choice mine = {color, key}, all[MAX_RANKS];
+    Choice mine = {.color = color, .key = key}, all[MAX_RANKS];
     Message messages[2 * MAX_RANKS];
     size_t count = 0;
+    *made = NULL;
+    int door = links_listen(&mine.address);
+    if (door < 0) {
+        return ncclSystemError;
+    }
     for (int peer = 0; peer < comm->size; peer++) {
         messages[count++] = (Message){.peer = peer, .kind = SPLIT, .out = (char *)&mine, .bytes = sizeof mine};
         messages[count++] = (Message){.peer = peer, .kind = SPLIT, .in = (char *)&all[peer], .bytes = sizeof mine};
@@ -299,21 +306,19 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
     await_turn(comm, take_ticket(comm));
     ncclResult_t status = links_exchange(comm, messages, count);
     end_turn(comm);
-    int split = comm->splits++;
-    *made = NULL;
-    if (status != ncclSuccess || color < 0) {
-        return status;
-    }
-    int size = 0, rank = 0;
-    for (int peer = 0; peer < comm->size; peer++) {
-        if (all[peer].color == color) {
-            size++;
-            rank += all[peer].key < key || (all[peer].key == key && peer < comm->rank);
+    if (status == ncclSuccess && color >= 0) {
+        Address table[MAX_RANKS];
+        int size = 0;
+        for (int peer = 0; peer < comm->size; peer++) {
+            if (all[peer].color == color) {
+                table[rank_in_color(all, comm->size, peer)] = all[peer].address;
+                size++;
+            }
         }
+        status = make(made, door, table, size, rank_in_color(all, comm->size, comm->rank));
     }
-    char name[sizeof comm->name];
-    snprintf(name, sizeof name, "%.60s/%d.%d", comm->name, split, color);
-    return make(made, name, size, rank);
+    close(door);
+    return status;
 }
 
 EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {

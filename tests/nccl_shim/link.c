@@ -1,13 +1,15 @@
-/* Sockets between the ranks: a full mesh of abstract Unix sockets, named by the unique id. */
+/* TCP between the ranks, a full mesh, on the interface that NCCL_SOCKET_IFNAME names ("=name"), else on the loopback. */
 #include "shim.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,16 +26,26 @@ typedef struct {
     Header header; /* as sent or as received */
 } Progress;
 
+/* What a unique id holds: where the ranks meet. */
+typedef struct {
+    Address door;
+    char token[16];
+} Meeting;
+
+typedef struct {
+    int rank, size;
+    char token[16];
+    Address address;
+} Hello;
+
+typedef struct {
+    int door;
+    char token[16];
+} Root;
+
 void nap(void) {
     const struct timespec pause = {.tv_nsec = 1000000};
     nanosleep(&pause, NULL);
-}
-
-static socklen_t address_of(struct sockaddr_un *address, const char *name, int rank) {
-    memset(address, 0, sizeof *address);
-    address->sun_family = AF_UNIX;
-    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "%s-%d", name, rank);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
 static int whole(int fd, void *data, size_t bytes, int writing) {
@@ -48,45 +60,138 @@ static int whole(int fd, void *data, size_t bytes, int writing) {
     return 0;
 }
 
-static int connect_to(ncclComm_t comm, int peer) {
-    struct sockaddr_un address;
-    socklen_t length = address_of(&address, comm->name, peer);
-    for (;; nap()) { /* it may not have come yet */
-        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0) {
-            return -1;
-        }
-        if (connect(fd, (struct sockaddr *)&address, length) == 0) {
-            return whole(fd, &comm->rank, sizeof comm->rank, 1) == 0 ? fd : -1;
-        }
-        close(fd);
+/* Finds the first IPv4 address of the interface to use. */
+static int own_address(Address *address) {
+    const char *wanted = getenv("NCCL_SOCKET_IFNAME");
+    wanted = wanted ? wanted + (*wanted == '=') : "lo";
+    struct ifaddrs *all;
+    int found = -1;
+    if (getifaddrs(&all) != 0) {
+        return -1;
     }
+    for (struct ifaddrs *one = all; one && found < 0; one = one->ifa_next) {
+        if (one->ifa_addr && one->ifa_addr->sa_family == AF_INET && strcmp(one->ifa_name, wanted) == 0) {
+            memcpy(address, one->ifa_addr, sizeof *address);
+            address->sin_port = 0;
+            found = 0;
+        }
+    }
+    freeifaddrs(all);
+    return found;
 }
 
-ncclResult_t links_open(ncclComm_t comm) {
-    struct sockaddr_un address;
-    socklen_t length = address_of(&address, comm->name, comm->rank);
-    int door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+int links_listen(Address *address) {
+    socklen_t length = sizeof *address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    if (own_address(address) != 0 || bind(fd, (struct sockaddr *)address, length) != 0 ||
+        listen(fd, MAX_RANKS) != 0 || getsockname(fd, (struct sockaddr *)address, &length) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int connect_to(const Address *peer) {
+    Address own;
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (own_address(&own) != 0 || bind(fd, (struct sockaddr *)&own, sizeof own) != 0 ||
+        connect(fd, (const struct sockaddr *)peer, sizeof *peer) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Waits for all ranks, and tells each the addresses of all. */
+static void *meet_all(void *context) {
+    Root *root = context;
+    Address table[MAX_RANKS] = {0};
+    int ranks[MAX_RANKS], size = 1;
+    for (int came = 0; came < size;) {
+        Hello hello;
+        int fd = accept4(root->door, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0) {
+            break;
+        }
+        if (whole(fd, &hello, sizeof hello, 0) != 0 || memcmp(hello.token, root->token, sizeof hello.token) != 0 ||
+            hello.rank < 0 || hello.rank >= hello.size || hello.size > MAX_RANKS) {
+            close(fd);
+            continue;
+        }
+        size = hello.size;
+        table[hello.rank] = hello.address;
+        ranks[came++] = fd;
+        if (came == size) {
+            for (int rank = 0; rank < size; rank++) {
+                whole(ranks[rank], table, sizeof table, 1);
+                close(ranks[rank]);
+            }
+        }
+    }
+    close(root->door);
+    free(root);
+    return NULL;
+}
+
+ncclResult_t links_invite(ncclUniqueId *id) {
+    Meeting meeting;
+    pthread_t thread;
+    Root *root = malloc(sizeof *root);
+    memset(id, 0, sizeof *id);
+    if (!root || getrandom(meeting.token, sizeof meeting.token, 0) != sizeof meeting.token) {
+        free(root);
+        return ncclSystemError;
+    }
+    root->door = links_listen(&meeting.door);
+    memcpy(root->token, meeting.token, sizeof meeting.token);
+    if (root->door < 0 || pthread_create(&thread, NULL, meet_all, root) != 0) {
+        free(root);
+        return ncclSystemError;
+    }
+    pthread_detach(thread);
+    memcpy(id->internal, &meeting, sizeof meeting);
+    return ncclSuccess;
+}
+
+ncclResult_t links_meet(const ncclUniqueId *id, int rank, int size, const Address *own, Address *table) {
+    Meeting meeting;
+    Hello hello = {.rank = rank, .size = size, .address = *own};
+    memcpy(&meeting, id->internal, sizeof meeting);
+    memcpy(hello.token, meeting.token, sizeof hello.token);
+    int fd = connect_to(&meeting.door);
+    if (fd < 0) {
+        return ncclSystemError;
+    }
+    int fine = whole(fd, &hello, sizeof hello, 1) == 0 && whole(fd, table, MAX_RANKS * sizeof *table, 0) == 0;
+    close(fd);
+    return fine ? ncclSuccess : ncclRemoteError;
+}
+
+ncclResult_t links_open(ncclComm_t comm, int door, const Address *table) {
     for (int rank = 0; rank < comm->size; rank++) {
         comm->links[rank] = -1;
     }
-    if (door < 0 || bind(door, (struct sockaddr *)&address, length) != 0 || listen(door, MAX_RANKS) != 0) {
-        return ncclSystemError; /* also: two processes with one rank */
-    }
     for (int peer = 0; peer < comm->rank; peer++) {
-        comm->links[peer] = connect_to(comm, peer);
-        if (comm->links[peer] < 0) {
-            return ncclSystemError;
+        comm->links[peer] = connect_to(&table[peer]);
+        if (comm->links[peer] < 0 || whole(comm->links[peer], &comm->rank, sizeof comm->rank, 1) != 0) {
+            return ncclRemoteError;
         }
     }
     for (int came = comm->rank + 1; came < comm->size; came++) {
-        int peer = -1, fd = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+        int peer = -1, on = 1, fd = accept4(door, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0 || whole(fd, &peer, sizeof peer, 0) != 0 || peer <= comm->rank || peer >= comm->size) {
-            return ncclSystemError;
+            return ncclRemoteError;
         }
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         comm->links[peer] = fd;
     }
-    close(door);
     return ncclSuccess;
 }
 

@@ -1,4 +1,4 @@
-/* A libnccl.so.2 that moves host memory between the processes of one machine.
+/* A libnccl.so.2 that moves host memory between processes, by TCP on the interface that NCCL_SOCKET_IFNAME names.
  *
  * CuPy's real binding runs on it, so counts, dtypes, layouts, group calls, order and what happens on failure are those of
  * the real interface. It says nothing about speed. Where NCCL would hang or return garbage because the ranks' calls do
@@ -22,6 +22,7 @@
 #ifndef NCCL_SHIM_H
 #define NCCL_SHIM_H
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -63,12 +64,11 @@ typedef struct {
 } ncclUniqueId;
 
 #define MAX_RANKS 64
+typedef struct sockaddr_in Address;
 
 typedef struct ncclComm {
     int rank, size, device;
-    char name[96]; /* of the rendezvous: the unique id, and how it was split since */
     int links[MAX_RANKS]; /* sockets to the other ranks */
-    int splits;
     atomic_int aborted;
     atomic_int async_error;
     pthread_mutex_t lock;
@@ -86,7 +86,13 @@ typedef struct {
 } Message;
 
 /* link.c: sockets between the ranks. */
-ncclResult_t links_open(ncclComm_t comm);
+/* Makes an id by which ranks meet, and waits for them in the background. */
+ncclResult_t links_invite(ncclUniqueId *id);
+/* Tells one's own address, and learns those of all ranks: MAX_RANKS places. */
+ncclResult_t links_meet(const ncclUniqueId *id, int rank, int size, const Address *own, Address *table);
+/* Returns a socket that others may connect to, and its address; -1 for none. */
+int links_listen(Address *address);
+ncclResult_t links_open(ncclComm_t comm, int door, const Address *table);
 void links_close(ncclComm_t comm);
 /* Runs all messages at once; messages of one pair are in order. */
 ncclResult_t links_exchange(ncclComm_t comm, const Message *messages, size_t count);

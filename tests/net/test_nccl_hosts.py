@@ -1,0 +1,50 @@
+"""The NCCL engine across two hosts with two networks each: what was measured decides, and the bytes go there.
+
+The library beneath moves host memory over the interface that NCCL_SOCKET_IFNAME names, as NCCL's sockets do.
+"""
+
+import json
+import sys
+
+import pytest
+
+from demo.hosts import NetworkSpec, make_hosts
+from tests.support.host_daemons import PORT, daemons
+
+pytest.importorskip("cupy_backends", reason="CuPy is not installed")
+
+RANK = """
+import json, os, numpy, fabric_client
+from tests.support.nccl_library import HostArray, HostDevice
+device = HostDevice("gpu" + os.environ["RANK"])
+with fabric_client.create_communicator(engine="nccl", device=device, timeout=40) as comm:
+    result = comm.all_reduce(HostArray(numpy.full(300_000, comm.rank + 1.0)))
+    seen = device.library.shim_environment(b"NCCL_SOCKET_IFNAME")
+    print(json.dumps({"sum": float(result.data[-1]), "explain": comm.explain(), "interface": seen.decode()}))
+"""
+
+pytestmark = pytest.mark.root
+
+
+def test_nccls_bytes_take_the_network_that_was_measured_faster(tmp_path):
+    # The slow one comes first, by name and by address.
+    networks = [NetworkSpec("a", "10.68.0.0/24", bits_per_second=50_000_000), NetworkSpec("b", "10.69.0.0/24")]
+    with make_hosts(2, networks) as hosts:
+        addresses = [f"http://10.68.0.{number}:{PORT}" for number in (1, 2)]
+        with daemons(tmp_path, hosts, addresses) as environment:
+            ranks = []
+            for number, host in enumerate(hosts):
+                env = {**environment, "RANK": str(number), "WORLD_SIZE": "2"}
+                ranks.append(host.popen([sys.executable, "-c", RANK], env=env, stdout=-1, stderr=-1))
+            told = []
+            for rank in ranks:
+                output, errors = rank.communicate(timeout=60)
+                assert rank.returncode == 0, errors
+                told.append(json.loads(output.splitlines()[-1]))
+            sent = {name: hosts[0].link(name).counters().sent_bytes for name in ("a", "b")}
+    for one in told:
+        assert one["sum"] == 3.0
+        assert one["interface"] == "=b"
+        assert "chosen 10.69.0.0/24" in one["explain"]
+        assert "NCCL_SOCKET_IFNAME==b (10.69.0.0/24 joins the nodes" in one["explain"]
+    assert sent["b"] > 2_400_000
