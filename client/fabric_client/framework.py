@@ -43,25 +43,34 @@ class FrameworkGroup:
         spared: ports whose connections outlive lost ranks.
     """
 
-    def __init__(self, joined: Joined, framework: str, *, ignored: Collection[str] = ()) -> None:
+    def __init__(self, joined: Joined, framework: str, *, planned_order: bool, ignored: Collection[str] = ()) -> None:
         """Take the plan's settings; nothing is set yet.
 
         Args:
             joined: a rank in a complete group.
             framework: what moves the data, for messages.
+            planned_order: number the ranks as the plan finds best, instead of as the launcher does.
             ignored: settings that mean nothing to it.
 
         Raises:
-            EngineError: settings that cannot work here.
+            EngineError: settings or an order that cannot work here.
         """
         self.joined = joined
         self.framework = framework
         self.rank = self.launcher_rank = joined.answer.rank
         self.size = joined.answer.size
+        order = joined.answer.plan.order
+        if planned_order and order:
+            if sorted(order) != list(range(self.size)):
+                raise EngineError(f"the plan's order is none of {self.size} ranks: {str(order)[:80]}")
+            self.rank = order.index(self.launcher_rank)
         self.closed = False
         wanted = [setting for setting in joined.part.settings if setting.name not in ignored]
         self.settings, notes = choose_settings(wanted, joined.view, os.environ)
         self.lines = list(notes)
+        if order:
+            new = f"here rank {order.index(self.launcher_rank)} instead of {self.launcher_rank}"
+            self.lines.append(f"the plan's order of ranks is {'taken' if planned_order else 'not asked for'}: {new}")
         self.spared: set[int] = set()
         self._before: dict[str, str | None] = {}
         self._end: Callable[[bool], None] = lambda peacefully: None

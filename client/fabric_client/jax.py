@@ -40,6 +40,7 @@ def initialize(
     world_size: int | None = None,
     url: str | None = None,
     secret: str | None = None,
+    planned_order: bool = False,
     timeout: float = 60.0,
     **options: Any,
 ) -> FrameworkGroup:
@@ -56,6 +57,8 @@ def initialize(
         world_size: number of ranks.
         url: the group's daemon.
         secret: the group's secret, the same on every rank.
+        planned_order: number the ranks as the plan finds best: those of a host together, hosts so that a ring crosses
+            few switches. Then RANK in the environment is not the rank any more; ``launcher_rank`` of the group is.
         timeout: seconds for all ranks to come, and as long again for JAX to connect them.
         options: more of JAX's own, e.g. ``local_device_ids``, ``heartbeat_timeout_seconds``.
 
@@ -78,7 +81,7 @@ def initialize(
     identity = identify(group, rank, world_size)
     chosen = engine or _default_engine()
     joined = join_group(identity, "gloo" if chosen == "gloo" else "nccl+gloo", url=url, secret=secret, timeout=timeout)
-    made = FrameworkGroup(joined, f"JAX by {chosen}", ignored={"GLOO_SOCKET_IFNAME"})
+    made = FrameworkGroup(joined, f"JAX by {chosen}", planned_order=planned_order, ignored={"GLOO_SOCKET_IFNAME"})
     made.start(lambda: _begin(made, timeout, options), _end)
     _current = made
     return made

@@ -40,6 +40,7 @@ def init_process_group(
     world_size: int | None = None,
     url: str | None = None,
     secret: str | None = None,
+    planned_order: bool = False,
     timeout: float = 60.0,
     operation_timeout: float | None = None,
     **options: Any,
@@ -58,6 +59,8 @@ def init_process_group(
         world_size: number of ranks.
         url: the group's daemon.
         secret: the group's secret, the same on every rank.
+        planned_order: number the ranks as the plan finds best: those of a host together, hosts so that a ring crosses
+            few switches. Then RANK in the environment is not the rank any more; ``launcher_rank`` of the group is.
         timeout: seconds for all ranks to come, and as long again for PyTorch to connect them.
         operation_timeout: of each collective, in seconds; None takes PyTorch's.
         options: more of PyTorch's own, e.g. ``device_id``.
@@ -78,7 +81,7 @@ def init_process_group(
     engine, name = _engine(backend)
     identity = identify(group, rank, world_size)
     joined = join_group(identity, engine, url=url, secret=secret, timeout=timeout)
-    made = FrameworkGroup(joined, f"PyTorch by {name}")
+    made = FrameworkGroup(joined, f"PyTorch by {name}", planned_order=planned_order)
     made.start(lambda: _begin(made, name, timeout, operation_timeout, options), _end)
     _current = made
     return made

@@ -65,6 +65,8 @@ class GroupPlan:
     networks: tuple[NetworkChoice, ...] = ()
     #: Where something faster joins some hosts than what joins all; none where that is not so.
     islands: tuple[Island, ...] = ()
+    #: A better order of ranks where there is one: by new rank, the rank that it is here. () leaves them.
+    order: tuple[int, ...] = ()
     #: PMI_process_mapping, e.g. "(vector,(0,2,1))": which ranks truly share memory.
     process_mapping: str = ""
     because: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from fabricd.plan.group_hosts import Hosts, Place, find_hosts, process_mapping
 from fabricd.plan.group_islands import islands_of
 from fabricd.plan.group_nccl import choose_engine, nccl_parts
 from fabricd.plan.group_networks import Candidate, Candidates, find_candidates
+from fabricd.plan.group_order import GroupOrder, order_of
 from fabricd.plan.group_ports import network_settings, ports_of
 from fabricd.units import format_ranges
 
@@ -182,8 +183,10 @@ def plan_group(
         for rank, own in ports.items()
     }
     islands = () if best.candidate.rdma else islands_of(hosts)
-    told_why = (*_because(hosts, best), *_about_islands(islands, best))
-    return replace(_plan(engine, hosts, settings, ports, networks, told_why), islands=islands)
+    better = order_of(hosts, nodes) if engine == "gloo" else GroupOrder()
+    told_why = (*_because(hosts, best), *_about_islands(islands, best), *filter(None, [better.because]))
+    plan = _plan(engine, hosts, settings, ports, networks, told_why)
+    return replace(plan, islands=islands, order=better.order)
 
 
 def _plan(
@@ -231,8 +234,9 @@ def _with_gloo(engine: str, plan: Callable[[str], GroupPlan]) -> GroupPlan:
         replace(one, address=other.address, settings=(*one.settings, *other.settings))
         for one, other in zip(main.ranks, beside.ranks, strict=True)
     )
-    chosen = next((f"Gloo takes {one.network}: {one.reason}" for one in beside.networks if one.chosen), "")
-    return replace(main, engine=engine, ranks=ranks, because=tuple(filter(None, (*main.because, chosen))))
+    why = [f"Gloo takes {one.network}: {one.reason}" for one in beside.networks if one.chosen]
+    why += beside.because[-1:] if beside.order else ()
+    return replace(main, engine=engine, ranks=ranks, order=beside.order, because=(*main.because, *why))
 
 
 def _on_loopback(engine: str, hosts: Hosts) -> GroupPlan:

@@ -58,7 +58,7 @@ def moves() -> None:
     """Move some megabytes, by the plan."""
     with fabric_client.jax.initialize() as group:
         move()
-        say(explain=fabric_client.jax.explain(), rank=group.rank)
+        say(explain=fabric_client.jax.explain(), rank=jax.process_index(), launcher_rank=group.launcher_rank)
         try:
             fabric_client.jax.initialize()
         except fabric_client.CommunicatorError as error:

@@ -65,9 +65,9 @@ def move() -> None:
 
 def moves() -> None:
     """Move some megabytes, by the plan."""
-    with fabric_client.torch.init_process_group() as group:
+    with fabric_client.torch.init_process_group(planned_order=True) as group:
         move()
-        say(explain=group.explain())
+        say(explain=group.explain(), launcher_rank=group.launcher_rank)
 
 
 def plain() -> None:

@@ -66,15 +66,21 @@ def scene(framework, *words):
 
 
 @pytest.mark.parametrize(
-    ("framework", "met"),
-    [("torch", "store: on 10.72.0.1 port"), ("jax", "coordinator: at 10.72.0.1:")],
+    ("framework", "places", "ranks", "met"),
+    [
+        ("torch", (0, 1, 0), [0, 2, 1], "store: on 10.72.0.1 port"),  # in the plan's order, each host's together
+        ("jax", (0, 1), [0, 1], "coordinator: at 10.72.0.1:"),
+    ],
     ids=["torch", "jax"],
 )
-def test_the_plan_takes_the_measured_faster_network(cluster, framework, met):
+def test_the_plan_takes_the_measured_faster_network(cluster, framework, places, ranks, met):
     hosts, environment = cluster
-    told = run(hosts, [scene(framework, "moves")] * 2, {**environment, "FABRICD_GROUP": framework})
+    where = [hosts[place] for place in places]
+    told = run(where, [scene(framework, "moves")] * len(where), {**environment, "FABRICD_GROUP": framework})
+    assert [one["launcher_rank"] for one in told] == list(range(len(where)))
+    assert [one["rank"] for one in told] == ranks
     for one in told:
-        assert one["found"] == [3.0] * 4
+        assert one["found"] == [sum(range(1, len(where) + 1))] * 4
         assert one["sent"]["data"] > MOVED_BYTES
         assert one["sent"]["front"] < MOVED_BYTES / 100
         assert "chosen 10.72.0.0/24" in one["explain"]

@@ -13,6 +13,7 @@ from fabricd.model.measurement import Measurement
 from fabricd.model.network import NetworkRule
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
+from fabricd.model.placement import Position
 from fabricd.model.plan import GroupPlan
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group import plan_group, survey
@@ -692,3 +693,24 @@ class TestGloo:
         assert "Gloo would use its IPv4 address, 10.0.0.1" in caught.value.hint
         views = {rank: view(host, rank, eth0=f"fd00::{rank + 1}/64") for rank, host in enumerate("ab")}
         assert plan_group("gloo", views, {}).ranks[1].address == "fd00::2"
+
+    def test_an_order_that_stays_on_the_leaves_is_offered_and_keeps_rank_0(self):
+        leaves = {"a": "one", "b": "two", "c": "one", "d": "two"}
+        nodes = mapping(
+            *(
+                node(host, positions=(Position(source="slurm", switches=(leaf, "spine")),))
+                for host, leaf in leaves.items()
+            )
+        )
+        views = {rank: view(host, rank, eth0=f"10.1.0.{rank + 1}/24") for rank, host in enumerate(leaves)}
+        plan = plan_group("gloo", views, nodes)
+        assert plan.order[0] == 0
+        assert [leaves["abcd"[rank]] for rank in plan.order] in (
+            ["one", "one", "two", "two"],
+            ["one", "two", "two", "one"],
+        )
+        assert plan.because[-1] == "another order of ranks would be better: crossings of leaf: 4 to 2"
+        assert plan_group("nccl+gloo", views, nodes).order == plan.order
+        assert plan_group("gloo", views, {}).order == ()
+        together = plan_group("gloo", {0: views[0], 1: views[1], 2: replace(views[0], pid=9)}, {})
+        assert together.order == (0, 2, 1)

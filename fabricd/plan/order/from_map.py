@@ -27,7 +27,7 @@ def rank_places(nodes: Mapping[str, Snapshot], imports: Sequence[Imported] = ())
     found: list[RankPlace] = []
     for node_id, snapshot in nodes.items():
         for _ in range(len(snapshot.gpus) or 1):
-            found.append(_rank_place(len(found), names[node_id], places[node_id], fabrics.get(node_id, "")))
+            found.append(rank_place(len(found), names[node_id], places[node_id], fabrics.get(node_id, "")))
     return found
 
 
@@ -53,7 +53,7 @@ def named_places(names: Sequence[str], ranks_per_node: int, imports: Sequence[Im
                 region=said.region,
                 nvlink_domain=said.nvlink_domain,
             )
-        found += [_rank_place(len(found) + own, name, place, "") for own in range(ranks_per_node)]
+        found += [rank_place(len(found) + own, name, place, "") for own in range(ranks_per_node)]
     return found
 
 
@@ -68,7 +68,15 @@ def node_names(nodes: Mapping[str, Snapshot]) -> dict[str, str]:
     }
 
 
-def _rank_place(rank: int, name: str, place: Place, fabric: str) -> RankPlace:
+def rank_place(rank: int, name: str, place: Place, fabric: str) -> RankPlace:
+    """Return where a rank is.
+
+    Args:
+        rank: its number.
+        name: of its node.
+        place: of its node.
+        fabric: that its node is on, "" for not known.
+    """
     return RankPlace(
         rank=rank,
         node=name,
