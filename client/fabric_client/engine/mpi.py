@@ -24,8 +24,10 @@ from fabric_client.engine.mpi_requests import (
     reduced_in_float32,
     typed,
 )
+from fabric_client.engine.segments import Segments
 from fabric_client.ops import ReduceOp
 from fabricd.errors import InputError
+from fabricd.units import format_size
 
 
 class MpiEngine:
@@ -36,6 +38,7 @@ class MpiEngine:
     Args:
         comm: what to run on; the engine's own.
         control: the same ranks; for what must not be mistaken for an operation that another rank is in.
+        segments: of the same ranks; takes what is too large to be reduced in one go.
         end: ends it, given seconds; tells whether it ended in time.
         lines: for ``describe``.
     """
@@ -48,6 +51,7 @@ class MpiEngine:
         self,
         comm: Any,
         control: Any,
+        segments: Segments,
         *,
         end: Callable[[float], bool] = lambda timeout: True,
         lines: tuple[str, ...] = (),
@@ -56,19 +60,35 @@ class MpiEngine:
         self.size = int(comm.Get_size())
         self._comm = comm
         self._control = control
+        self._segments = segments
+        self._in_one_go = segments.size.nbytes
         self._end = end
         self._lines = lines
 
     def all_reduce(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
+        if array.nbytes > self._in_one_go and self.size > 1:
+            return self._all_reduce_in_pieces(array, out, op)
+        return self._all_reduce(self._comm, array, out, op)
+
+    def _all_reduce(self, comm: Any, array: Array, out: Array, op: ReduceOp) -> Pending:
         datatype = TYPES.get(array.dtype.char)  # written out, for nothing is called as often
         if datatype is None:
             wide = array.astype(np.float32)
             narrow = narrowed(wide, out, op, self.size)
-            return self._start(self._comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
+            return self._start(comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
         source = MPI.IN_PLACE if array is out else [array, array.size, datatype]
         after = divided(out, op, self.size) if op is ReduceOp.AVERAGE else None
-        return self._start(self._comm.Iallreduce, source, [out, out.size, datatype], OPS[op], after=after)
+        return self._start(comm.Iallreduce, source, [out, out.size, datatype], OPS[op], after=after)
+
+    def _all_reduce_in_pieces(self, array: Array, out: Array, op: ReduceOp) -> Pending:
+        source, target = array.reshape(-1), out.reshape(-1)
+
+        def start(part: slice) -> Pending:
+            result = target[part]
+            return self._all_reduce(self._segments.comm, result if array is out else source[part], result, op)
+
+        return self._segments.run(array.size, array.nbytes, start)
 
     def reduce(self, array: Array, out: Array | None, op: ReduceOp, root: int) -> Pending:
         """See the protocol."""
@@ -199,7 +219,7 @@ class MpiEngine:
         return self._derive(lambda: self._comm.Split(MPI.UNDEFINED if color is None else color, key))
 
     def subgroup(self, ranks: Sequence[int], tag: int) -> MakingEngine:
-        """See the protocol."""
+        """Make an engine of these ranks, in this order. Only they call it, with one tag from 0 to 2**20."""
         group = self._comm.Get_group().Incl(list(ranks))
         return self._derive(lambda: self._comm.Create_group(group, tag))
 
@@ -209,14 +229,15 @@ class MpiEngine:
             if comm == MPI.COMM_NULL:
                 return None
             comm.Set_errhandler(MPI.ERRORS_RETURN)
-            control = comm.Dup()
+            control, segments = comm.Dup(), Segments(comm.Dup(), self._segments.size)
 
             def free(timeout: float) -> bool:
+                segments.comm.Free()
                 control.Free()
                 comm.Free()
                 return True
 
-            return MpiEngine(comm, control, end=free, lines=self._lines)
+            return MpiEngine(comm, control, segments, end=free, lines=self._lines)
 
         return MakingEngine(engine)
 
@@ -230,10 +251,13 @@ class MpiEngine:
 
     def abandon(self) -> None:
         """See the protocol. MPI is left as it is: ending it would wait for the lost."""
+        self._segments.abandon()
 
     def describe(self) -> tuple[str, ...]:
         """See the protocol."""
-        return self._lines
+        piece = self._segments.size
+        pieces = f"all_reduce of more than {format_size(piece.nbytes)}: in pieces of so much ({piece.because})"
+        return (*self._lines, pieces)
 
     def _start(
         self, function: Callable[..., Any], *arguments: Any, after: Callable[[], None] | None = None, status: Any = None

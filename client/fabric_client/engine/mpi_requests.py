@@ -54,6 +54,9 @@ TYPES = {
 _FROM_OUTSIDE = frozenset({MPI.ERR_OTHER, MPI.ERR_INTERN, MPI.ERR_UNKNOWN, MPI.ERR_PROC_ABORTED})
 #: How long one look at a thread takes at most; waiting lets that thread have the interpreter.
 _LOOK_SECONDS = 0.001
+#: What only moves on when it is asked to, of any communicator: a wait for anything must drive it, as MPI drives its
+#: own. A peer may not come to what this rank waits for before that has ended.
+UNDER_WAY: list[Callable[[], None]] = []
 
 
 class MpiPending:
@@ -75,6 +78,8 @@ class MpiPending:
         if ended and self._after is not None:
             self._after()
             self._after = None
+        if UNDER_WAY and not ended:
+            drive_on()
         return bool(ended)
 
 
@@ -118,6 +123,7 @@ class MakingEngine:
     def test(self) -> bool:
         """See :class:`fabric_client.engine.base.Pending`."""
         if not self._ended.wait(_LOOK_SECONDS):
+            drive_on()
             return False
         if self._error is not None:
             raise map_error(self._error) from self._error
@@ -126,6 +132,12 @@ class MakingEngine:
     def engine(self) -> "MpiEngine | None":
         """See :class:`fabric_client.engine.base.PendingEngine`."""
         return self._made
+
+
+def drive_on() -> None:
+    """Drive on what is under way."""
+    for advance in tuple(UNDER_WAY):
+        advance()
 
 
 def map_error(error: Any) -> EngineError:

@@ -12,6 +12,7 @@ from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi import MpiEngine
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import MpiPending
+from fabric_client.engine.segments import Segments, agree, choose_piece_size
 from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
 from fabric_client.pmi import PmiServer, PmiSession
 from fabric_client.progress import wait_for
@@ -38,8 +39,8 @@ def check_usable() -> None:
     mpi_library.library_version()
     if _used:
         raise CommunicatorError(
-            "this process has, or had, a communicator: MPI starts once in a process and cannot start again",
-            hint="keep one communicator for the life of the process, or start a new process",
+            "this process had a communicator: MPI starts once in a process and cannot start again",
+            hint="keep the first communicator open, and make others of its ranks; or start a new process",
         )
 
 
@@ -124,7 +125,7 @@ class PlannedStart:
                 mpi_library.initialize(self._failure, deadline=self._deadline, clock=time.monotonic)
             os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
             atexit.register(self._answer_finalize, os.getpid())
-            comm, control = _duplicate(self._complete), _duplicate(self._complete)
+            comm, control, segments = _communicators(answer.size, len(beside), self._complete)
         finally:
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
             mpi_library.unlink_segments(answer.kvsname)
@@ -135,7 +136,7 @@ class PlannedStart:
         # connection and destroys its end of it. The other end answers a flush, so a rank that comes out of the fence a
         # millisecond late waits for one that is gone, for ever (MPICH 5.0.2 over RoCE). The kernel ends them as well.
         end = self._leave_to_kernel if may_use_rdma({**environ, **chosen}, self._view) else self._finalize
-        return MpiEngine(comm, control, end=end, lines=tuple(lines))
+        return MpiEngine(comm, control, segments, end=end, lines=tuple(lines))
 
     def _answer_finalize(self, pid: int) -> None:
         if os.getpid() == pid:  # a forked child has its own socket, see replace_after_fork
@@ -193,12 +194,12 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
     def complete(pending: Pending) -> None:
         wait_for(pending, lambda: None, timeout=timeout, what="MPI_Comm_idup")
 
-    comm, control = _duplicate(complete), _duplicate(complete)
-    if started_here:
-        mpi_library.unlink_segments(None)
     beside = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
     ranks_on_host = int(beside.Get_size())
     beside.Free()
+    comm, control, segments = _communicators(int(MPI.COMM_WORLD.Get_size()), ranks_on_host, complete)
+    if started_here:
+        mpi_library.unlink_segments(None)
     lines = (f"{mpi_library.library_version()}, {who}; no plan, no daemon",)
 
     def end(timeout: float) -> bool:
@@ -206,7 +207,15 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
             return True
         return mpi_library.finalize(deadline=time.monotonic() + timeout, clock=time.monotonic)
 
-    return MpiEngine(comm, control, end=end, lines=lines), ranks_on_host
+    return MpiEngine(comm, control, segments, end=end, lines=lines), ranks_on_host
+
+
+def _communicators(
+    size: int, ranks_on_host: int, complete: Callable[[Pending], None]
+) -> tuple["MPI.Intracomm", "MPI.Intracomm", Segments]:
+    """Return what an engine runs on; collective."""
+    comm, control, own = _duplicate(complete), _duplicate(complete), _duplicate(complete)
+    return comm, control, Segments(own, agree(own, choose_piece_size(size, ranks_on_host), complete))
 
 
 def _duplicate(complete: Callable[[Pending], None]) -> "MPI.Intracomm":

@@ -1,0 +1,187 @@
+"""Large reductions in pieces, one after another: faster than in one go, where a piece stays in the processor's cache.
+
+MPI takes a temporary buffer of an operation's size for each reduction. Whatever is as large as that buffer leaves the
+caches, and the C library maps buffers beyond 32 MiB anew each time (mallopt(3), M_MMAP_THRESHOLD), so that the kernel
+clears all of its pages. ``docs/mpi.md`` has the figures.
+"""
+
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fabric_client.engine.base import Pending
+from fabric_client.engine.mpi_library import MPI
+from fabric_client.engine.mpi_requests import UNDER_WAY, MpiPending, typed
+from fabricd.errors import FabricError
+from fabricd.smallfile import read_bytes
+from fabricd.units import format_size
+
+#: Half of what the C library maps anew, so that a buffer and what else a rank takes stay in memory that it has.
+_FEWEST_SWITCHES_BYTES = 16 << 20
+#: Of a rank's share of the cache: source, result, MPI's buffer and the way between, of this piece and of the next.
+_PIECES_IN_CACHE = 8
+#: Below, starting a piece costs more than the cache saves.
+_LEAST_BYTES = 512 << 10
+_ASSUMED_BYTES = 1 << 20
+_MAX_CACHES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PieceSize:
+    """Up to how much is reduced in one go, and why."""
+
+    nbytes: int
+    because: str
+
+
+def choose_piece_size(size: int, ranks_on_host: int, *, sys_root: Path = Path("/sys")) -> PieceSize:
+    """Return the size of piece that suits this rank.
+
+    Args:
+        size: ranks in all.
+        ranks_on_host: how many of them share this one's host.
+        sys_root: where sysfs is mounted. Source: kernel Documentation/ABI/testing/sysfs-devices-system-cpu.
+    """
+    if size > ranks_on_host:
+        return PieceSize(_FEWEST_SWITCHES_BYTES, "ranks on other hosts: as few pieces as memory is reused with")
+    cpus = os.sched_getaffinity(0)
+    if ranks_on_host > len(cpus):
+        why = f"{ranks_on_host} ranks share {len(cpus)} CPUs, which each piece switches between"
+        return PieceSize(_FEWEST_SWITCHES_BYTES, why)
+    cache = _last_cache(sys_root / f"devices/system/cpu/cpu{min(cpus)}/cache")
+    if cache is None:
+        return PieceSize(_ASSUMED_BYTES, "the cache's size is unknown")
+    level, nbytes, sharing = cache
+    ranks = max(1, math.ceil(ranks_on_host * min(sharing, len(cpus)) / len(cpus)))
+    piece = min(_FEWEST_SWITCHES_BYTES, max(_LEAST_BYTES, nbytes // ranks // _PIECES_IN_CACHE))
+    return PieceSize(piece, f"an L{level} cache of {format_size(nbytes)} for {ranks} ranks")
+
+
+def _last_cache(directory: Path) -> tuple[int, int, int] | None:
+    """Return level, bytes and number of CPUs of the cache that is nearest to memory, or None where that is unknown."""
+    found = []
+    for number in range(_MAX_CACHES):
+        try:
+            level, size, cpus = (
+                read_bytes(directory / f"index{number}" / name).decode().strip()
+                for name in ("level", "size", "shared_cpu_map")
+            )
+            found.append((int(level), int(size.removesuffix("K")) << 10, int(cpus.replace(",", ""), 16).bit_count()))
+        except (OSError, ValueError):
+            continue  # no such cache, or not told, as in some virtual machines
+    return max((cache for cache in found if cache[1] > 0 and cache[2] > 0), default=None)
+
+
+def agree(comm: Any, own: PieceSize, complete: Callable[[Pending], None]) -> PieceSize:
+    """Return the size of piece for all ranks: the least of theirs, for they must cut alike. Collective."""
+    least = np.array([own.nbytes], np.int64)
+    complete(MpiPending(comm.Iallreduce(MPI.IN_PLACE, typed(least), MPI.MIN)))
+    nbytes = int(least[0])
+    return own if nbytes == own.nbytes else PieceSize(nbytes, f"the least of all ranks; here {own.because}")
+
+
+class Segments:
+    """The operations in pieces of one engine, one after another in the order of their starts.
+
+    The ranks start collectives in one order and test them in any, so pieces cannot go between the other operations:
+    they have a communicator of their own.
+
+    Args:
+        comm: the same ranks as the engine's; nothing else runs on it.
+        size: up to how much is done in one go.
+    """
+
+    def __init__(self, comm: Any, size: PieceSize) -> None:
+        self.comm = comm
+        self.size = size
+        self._waiting: deque[_Segmented] = deque()
+        #: Works are tested from any thread. Who finds it taken, by another thread or below itself, has nothing to do.
+        self._lock = threading.Lock()
+        self._error: FabricError | None = None
+
+    def run(self, count: int, nbytes: int, start: Callable[[slice], Pending]) -> Pending:
+        """Start an operation on ``count`` elements, which are ``nbytes`` together.
+
+        Args:
+            count: elements.
+            nbytes: of all of them.
+            start: starts it for some elements, on this ``comm``.
+        """
+        pieces = math.ceil(nbytes / self.size.nbytes)
+        operation = _Segmented(self, count, math.ceil(count / pieces), start)
+        with self._lock:
+            self._waiting.append(operation)
+            if len(self._waiting) == 1:
+                UNDER_WAY.append(self.advance)
+        self.advance()
+        return operation
+
+    def advance(self) -> None:
+        """Drive on what is first, and then the next. An error ends all, and each of them tells it."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            while self._waiting and self._waiting[0].advance():
+                self._waiting.popleft()
+                if not self._waiting:
+                    UNDER_WAY.remove(self.advance)
+        except FabricError as error:
+            self._error = error
+            self._clear()
+        finally:
+            self._lock.release()
+
+    def check(self) -> None:
+        """Raise what ended them."""
+        if self._error is not None:
+            raise self._error
+
+    def abandon(self) -> None:
+        """Start no more pieces."""
+        with self._lock:
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._waiting:
+            self._waiting.clear()
+            UNDER_WAY.remove(self.advance)
+
+
+class _Segmented:
+    """One operation in pieces."""
+
+    __slots__ = ("_count", "_current", "_ended", "_next", "_queue", "_start", "_step")
+
+    def __init__(self, queue: Segments, count: int, step: int, start: Callable[[slice], Pending]) -> None:
+        self._queue = queue
+        self._count = count
+        self._step = step
+        self._start = start
+        self._next = 0
+        self._current: Pending | None = None
+        self._ended = False
+
+    def test(self) -> bool:
+        """See :class:`fabric_client.engine.base.Pending`."""
+        self._queue.advance()
+        if not self._ended:
+            self._queue.check()
+        return self._ended
+
+    def advance(self) -> bool:
+        """Start the next piece as soon as one has ended; tell whether all have."""
+        while self._current is None or self._current.test():
+            if self._next >= self._count:
+                self._ended = True
+                return True
+            part = slice(self._next, self._next + self._step)
+            self._next += self._step
+            self._current = self._start(part)
+        return False

@@ -1,0 +1,99 @@
+"""One rank that reduces arrays in pieces, in every way in which that could go wrong. Prints what was wrong as JSON.
+
+python -m tests.e2e.rank_segments
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric_client import Communicator, create_communicator
+
+#: Of bytes: no piece is larger than 16 MiB, so these are at least three, and their last one is shorter.
+LARGE = (33 << 20) + 5
+
+
+@cache
+def _pattern(count: int, dtype: str) -> NDArray[Any]:
+    return np.resize((np.arange(251) % 7).astype(dtype), count)
+
+
+def counted(rank: int, count: int, dtype: str) -> NDArray[Any]:
+    """Return numbers that differ from place to place and from rank to rank, and whose sums are exact."""
+    return _pattern(count, dtype) + np.dtype(dtype).type(rank)
+
+
+def summed(size: int, count: int, dtype: str) -> NDArray[Any]:
+    kind = np.dtype(dtype).type
+    return _pattern(count, dtype) * kind(size) + kind(size * (size - 1) // 2)
+
+
+def checks(comm: Communicator) -> Iterator[tuple[str, bool]]:
+    """Yield what was done, and whether it was right."""
+    for dtype in ("u1", "f2", "f8"):
+        count = LARGE // np.dtype(dtype).itemsize
+        mine, expected = counted(comm.rank, count, dtype), summed(comm.size, count, dtype)
+        yield f"sum of {dtype}", np.array_equal(comm.all_reduce(mine), expected)
+        assert comm.all_reduce(mine, out=mine) is mine
+        yield f"sum of {dtype} in place", np.array_equal(mine, expected)
+    rows = (3, LARGE // 12)
+    mine = counted(comm.rank, rows[0] * rows[1], "f4").reshape(rows)
+    average = summed(comm.size, mine.size, "f4").reshape(rows) / np.float32(comm.size)
+    yield "average of rows", np.array_equal(comm.all_reduce(mine, "average"), average)
+    yield "many at once", all(many_at_once(comm))
+    yield "a peer waits for a message", waits_for_a_message(comm)
+    yield "a peer waits for a split", waits_for_a_split(comm)
+    part = comm.subgroup(range(1, comm.size))
+    if part is not None:
+        got = part.all_reduce(counted(part.rank, LARGE, "u1"))
+        yield "of a part of the ranks", np.array_equal(got, summed(part.size, LARGE, "u1"))
+
+
+def many_at_once(comm: Communicator) -> Iterator[bool]:
+    """Large and small ones together, waited for in another order on each rank."""
+    works = [
+        comm.all_reduce(np.full(LARGE if turn % 2 else 10, turn, "u1"), async_op=True, timeout=60) for turn in range(4)
+    ]
+    for turn in np.random.default_rng(comm.rank).permutation(len(works)):
+        yield bool((works[turn].wait() == turn * comm.size).all())
+
+
+def waits_for_a_message(comm: Communicator) -> bool:
+    """Rank 0 sends only after its reduction; the others wait for the message first, and drive the reduction on."""
+    work = comm.all_reduce(counted(comm.rank, LARGE, "u1"), async_op=True, timeout=60)
+    if comm.rank == 0:
+        work.wait()
+        for rank in range(1, comm.size):
+            comm.send(np.ones(1), rank)
+    else:
+        comm.recv(np.empty(1), 0, timeout=30)
+    return np.array_equal(work.wait(), summed(comm.size, LARGE, "u1"))
+
+
+def waits_for_a_split(comm: Communicator) -> bool:
+    """Rank 0 splits only after its reduction, for which it needs the others."""
+    work = comm.all_reduce(counted(comm.rank, LARGE, "u1"), async_op=True, timeout=60)
+    if comm.rank == 0:
+        work.wait()
+    made = comm.split(0, timeout=30)
+    assert made is not None
+    made.close()
+    return np.array_equal(work.wait(), summed(comm.size, LARGE, "u1"))
+
+
+def main() -> None:
+    with create_communicator() as comm:
+        done = dict(checks(comm))
+        told = [line for line in comm.explain().splitlines() if line.startswith("all_reduce of more than")]
+    json.dump(
+        {"wrong": [what for what, right in done.items() if not right], "done": len(done), "told": told}, sys.stdout
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""How large reductions are cut, and in which order their pieces run."""
+
+import os
+
+import pytest
+
+pytest.importorskip("mpi4py")
+from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on
+from fabric_client.engine.segments import PieceSize, Segments, choose_piece_size
+from fabricd.errors import EngineError
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def cores(monkeypatch):
+    def have(*cpus):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cpus))
+
+    have(0, 1)
+    return have
+
+
+def cached(root, cpu, *caches):
+    """Write a processor's caches as sysfs tells them: level, size, shared_cpu_map."""
+    for number, told in enumerate(caches):
+        index = root / f"devices/system/cpu/cpu{cpu}/cache/index{number}"
+        index.mkdir(parents=True)
+        for name, text in zip(("level", "size", "shared_cpu_map"), told, strict=True):
+            (index / name).write_text(text + "\n")
+    return root
+
+
+def test_a_piece_fits_into_a_ranks_share_of_the_last_cache(tmp_path, cores):
+    root = cached(tmp_path, 0, ("1", "32K", "1"), ("2", "1024K", "1"), ("3", "32768K", "3"))
+    piece = choose_piece_size(2, 2, sys_root=root)
+    assert piece == PieceSize(2 * MIB, "an L3 cache of 32M for 2 ranks")
+    assert choose_piece_size(1, 1, sys_root=root).nbytes == 4 * MIB
+
+
+def test_ranks_are_taken_to_be_spread_over_the_caches(tmp_path, cores):
+    cores(*range(32))  # four caches of 8 CPUs
+    root = cached(tmp_path, 0, ("3", "32768K", "00000000,000000ff"))
+    assert choose_piece_size(8, 8, sys_root=root).nbytes == 2 * MIB
+    assert choose_piece_size(32, 32, sys_root=root).nbytes == MIB // 2
+    cores(*range(8))  # a job that may use one of them only
+    assert choose_piece_size(8, 8, sys_root=root).nbytes == MIB // 2
+
+
+def test_where_pieces_cost_more_there_are_few(tmp_path, cores):
+    root = cached(tmp_path, 0, ("3", "32768K", "3"))
+    shared = choose_piece_size(3, 3, sys_root=root)
+    assert shared == PieceSize(16 * MIB, "3 ranks share 2 CPUs, which each piece switches between")
+    assert choose_piece_size(2, 1, sys_root=root).nbytes == 16 * MIB
+
+
+@pytest.mark.parametrize(
+    "told", [(), (("x", "32768K", "3"),), (("3", "K", "3"),), (("3", "0K", "3"),), (("3", "32768K", "0"),)]
+)
+def test_a_cache_that_is_not_told_is_assumed(tmp_path, cores, told):
+    assert choose_piece_size(2, 2, sys_root=cached(tmp_path, 0, *told)) == PieceSize(MIB, "the cache's size is unknown")
+
+
+class Operation:
+    """Pieces that end when they are told to."""
+
+    def __init__(self, name, log):
+        self.name = name
+        self.log = log
+        self.ready = 0
+        self.error = None
+
+    def start(self, part):
+        self.log.append((self.name, part.start, part.stop))
+        return self
+
+    def test(self):
+        if self.error is not None:
+            raise self.error
+        self.ready -= 1
+        return self.ready >= 0
+
+
+@pytest.fixture
+def segments():
+    yield Segments(None, PieceSize(40, "for a test"))
+    assert UNDER_WAY == []
+
+
+def test_pieces_are_alike_and_run_one_after_another(segments):
+    log = []
+    operation = Operation("a", log)
+    pending = segments.run(25, 100, operation.start)
+    assert log == [("a", 0, 9)]
+    assert not pending.test()
+    operation.ready = 1
+    assert not pending.test()
+    assert log == [("a", 0, 9), ("a", 9, 18)]
+    operation.ready = 2
+    assert pending.test()
+    assert log == [("a", 0, 9), ("a", 9, 18), ("a", 18, 27)]
+
+
+def test_operations_run_in_the_order_of_their_starts_whichever_is_waited_for(segments):
+    log = []
+    first, second = Operation("a", log), Operation("b", log)
+    works = [segments.run(2, 80, operation.start) for operation in (first, second)]
+    second.ready = 9
+    assert not works[1].test()
+    assert log == [("a", 0, 1)]
+    first.ready = 9
+    drive_on()  # as any wait does
+    assert log == [("a", 0, 1), ("a", 1, 2), ("b", 0, 1), ("b", 1, 2)]
+    assert [work.test() for work in works] == [True, True]
+
+
+def test_an_error_ends_all_and_is_told_by_each(segments):
+    log = []
+    first, second = Operation("a", log), Operation("b", log)
+    works = [segments.run(2, 80, operation.start) for operation in (first, second)]
+    first.error = EngineError("a connection broke")
+    drive_on()  # whoever waits for something else is not told
+    for work in [*works, works[0]]:
+        with pytest.raises(EngineError, match="a connection broke"):
+            work.test()
+    assert log == [("a", 0, 1)]
+
+
+def test_nothing_is_started_once_it_is_given_up(segments):
+    log = []
+    operation = Operation("a", log)
+    pending = segments.run(2, 80, operation.start)
+    segments.abandon()
+    operation.ready = 9
+    assert not pending.test()
+    assert log == [("a", 0, 1)]
