@@ -77,6 +77,8 @@ class LocalView:
     imex_channels: tuple[int, ...] | None = None
     #: Daemon of this host as the rank found it (node_id), so that the owner can join view and map.
     node_id: str = ""
+    #: The MPI that runs in this process already, and its rank there, "NAME:3"; "" for none that can be shared.
+    world: str = ""
     #: Versions of what is installed, without importing it: "mpich", "mpi4py", "nccl", "ucx".
     versions: tuple[tuple[str, str], ...] = ()
 

@@ -8,6 +8,7 @@ from fabric_client.explain import explain_communicator
 from fabric_client.messages import Messages
 from fabric_client.moves import Moves
 from fabric_client.operations import is_between
+from fabric_client.rebuild import rebuild_communicator
 from fabric_client.reductions import Reductions
 from fabric_client.rooted import Rooted
 from fabric_client.runner import Runner
@@ -17,6 +18,7 @@ from fabricd.units import format_ranges
 
 if TYPE_CHECKING:
     from fabric_client.environment import Identity
+    from fabric_client.joining import Joined
     from fabric_client.stats import OperationStats
     from fabric_client.verification import Verification
 
@@ -60,10 +62,12 @@ class Communicator(Reductions, Moves, Rooted, Messages):
         group: the group's name.
     """
 
-    def __init__(self, runner: Runner, identity: "Identity") -> None:
+    def __init__(self, runner: Runner, identity: "Identity", joined: "Joined | None" = None) -> None:
         super().__init__(runner)
         self.group = runner.group
         self._identity = identity
+        self._joined = joined  #: None: made of another one, or on a launcher's MPI
+        self._rebuilds = 0
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> "Communicator | None":
         """Make communicators out of this one: one for each color. Collective.
@@ -124,7 +128,7 @@ class Communicator(Reductions, Moves, Rooted, Messages):
     def _derive(
         self, what: str, color: int | None, key: int, name: str, timeout: float | None
     ) -> "Communicator | None":
-        runner = self._runner.derive(what, color, key, name, timeout)
+        runner = self._runner.derive(what, color, key, timeout, group=f"{self.group}{name}")
         return None if runner is None else Communicator(runner, self._identity)
 
     def explain(self) -> str:
@@ -156,6 +160,45 @@ class Communicator(Reductions, Moves, Rooted, Messages):
             raise InputError(f"nbytes {nbytes!r} cannot be used", hint=f"at least {_LEAST_VERIFIED}, to be seen at all")
         self._check_leads("verify")
         return verify_communicator(self, nbytes, timeout)
+
+    @property
+    def stale(self) -> tuple[str, ...]:
+        """What changed on the map that makes the plan doubtful, since this was first asked: empty while it stands.
+
+        A planned device that went down, or another one that came: one line each. A thread follows the map from the
+        first use on; ask on one rank, and let all :meth:`rebuild` between two steps. Where all ranks are on one host,
+        and without a plan, nothing ever is.
+
+        Raises:
+            FabricError: the daemon does not answer when this is used for the first time.
+        """
+        membership = self._runner.membership
+        return () if membership is None else membership.map_changes()
+
+    def rebuild(self, *, timeout: float = 60.0) -> "Communicator":
+        """Make a communicator of the same ranks on a new plan. Collective.
+
+        The daemon plans anew. Settings that an engine reads only when a process starts (MPI's devices and transports,
+        NCCL's cards) cannot follow: when the new plan needs others, nothing is changed and the error names them.
+
+        Args:
+            timeout: seconds for all ranks to come, and for each step.
+
+        Returns:
+            The new communicator. This one goes on, too; the first one's close is the end of both.
+
+        Raises:
+            InputError: a communicator that was made by ``split``, ``dup`` or ``subgroup``, or has no plan.
+            CommunicatorError: the new plan needs a restart; says of what. This communicator is as it was.
+            RankLostError, GroupError, OperationTimeoutError, EngineError: the communicator is broken.
+        """
+        if self._joined is None:
+            raise InputError(
+                f"rebuild: {self.group!r} has no plan of its own",
+                hint="call it on the one that create_communicator gave",
+            )
+        self._rebuilds += 1
+        return rebuild_communicator(self, self._joined, f"{self.group}+{self._rebuilds}", timeout)
 
     def _check_leads(self, what: str) -> None:
         if not self._runner.leads:

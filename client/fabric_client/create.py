@@ -3,12 +3,11 @@
 import atexit
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from fabric_client.engine.base import Engine
 from fabric_client.environment import Identity, identify, pmi_is_alive
 from fabric_client.joining import Joined, join_group
-from fabric_client.membership import Membership
 from fabric_client.runner import Runner
 from fabricd.errors import InputError, UnavailableError
 from fabricd.install import install_line
@@ -47,6 +46,10 @@ def create_communicator(
     The engine is mpi for arrays in memory of hosts, nccl for arrays in memory of GPUs, on all ranks the same. Left out,
     the plan chooses nccl where every rank has a GPU of its own, CuPy and NCCL, else mpi, and ``explain()`` says why.
 
+    MPI starts once in a process. While the first communicator is open, others can be made whose members are all among
+    its ranks: for another group the daemon plans anew, but MPI keeps the settings that it started with. They end with
+    the first at the latest.
+
     Blocking; call it from one thread. Ctrl-C is heard. A rank that is lost meanwhile raises RankLostError here.
 
     Args:
@@ -68,7 +71,8 @@ def create_communicator(
     Raises:
         InputError: no rank or size, or ones that cannot be; an address that is none.
         UnavailableError: MPI, or NCCL, is not installed; the hint is the line to run. Or there is no GPU.
-        CommunicatorError: this process has a communicator already, or MPI runs here already.
+        CommunicatorError: MPI ran here already and has ended, or was started by other code; or some members are not
+            among the ranks of this process's first communicator.
         UnreachableError: no daemon answers.
         AccessError: token or secret missing or wrong.
         GroupTimeoutError: ranks are missing; names them.
@@ -84,6 +88,7 @@ def create_communicator(
         raise InputError(f"timeout {timeout} is not a number of seconds above 0")
     environ = dict(os.environ)
     identity = identify(group, rank, world_size, environ=environ)
+    place = ""  # in an MPI that runs here
     if engine == "nccl":
         from fabric_client.engine.nccl_start import load_binding
 
@@ -91,24 +96,38 @@ def create_communicator(
     elif engine == "mpi" or not _only_nccl():
         _check_installed()
         from fabric_client.engine.mpi_start import check_not_running, check_usable
+        from fabric_client.world import current_world
 
-        check_usable()
+        world = current_world()
+        if world is None:
+            check_usable()
         if _launcher_serves(identity, url, environ):
             return _on_launcher(identity, timeout, operation_timeout)
-        check_not_running()
-    joined = join_group(identity, engine or _AUTO, url=url, secret=secret, timeout=timeout, environ=environ)
+        if world is None:
+            check_not_running()
+        else:
+            place = world.own_place
+    wanted = engine or _AUTO
+    joined = join_group(identity, wanted, url=url, secret=secret, timeout=timeout, environ=environ, world=place)
     if joined.answer.plan.engine == "nccl":
         return _start_nccl(joined, device, timeout, operation_timeout)
     return _start(joined, timeout, operation_timeout)
 
 
 def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "Communicator":
-    """Start MPI in a complete group."""
+    """Start MPI in a complete group; or find its members in the MPI that runs already."""
     identity, answer, membership = joined.identity, joined.answer, joined.membership
     try:
         _check_installed()
+        from fabric_client.communicator import Communicator
         from fabric_client.engine.mpi_start import PlannedStart
+        from fabric_client.world import World, check_together, current_world, runner_within, set_world
 
+        world = current_world()
+        places = check_together(world, joined)
+        if world is not None:
+            runner = runner_within(world, places, joined, timeout=timeout, operation_timeout=operation_timeout)
+            return Communicator(runner, identity, joined)
         start = PlannedStart(
             answer,
             joined.view,
@@ -120,7 +139,9 @@ def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "
     except BaseException as error:
         membership.give_up(f"rank {identity.rank} could not start MPI", error)
         raise
-    return _communicator(engine, membership, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
+    made = _communicator(engine, joined, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
+    set_world(World(made._runner, engine, answer.kvsname))
+    return made
 
 
 def _start_nccl(
@@ -135,7 +156,7 @@ def _start_nccl(
     except BaseException as error:
         membership.give_up(f"rank {identity.rank} could not start NCCL", error)
         raise
-    return _communicator(engine, membership, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
+    return _communicator(engine, joined, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
 
 
 def _ranks_beside(joined: Joined) -> int:
@@ -144,13 +165,14 @@ def _ranks_beside(joined: Joined) -> int:
 
 
 def _communicator(
-    engine: Engine, membership: Membership | None, identity: Identity, timeout: float | None, *, ranks_on_host: int
+    engine: Engine, joined: Joined | None, identity: Identity, timeout: float | None, *, ranks_on_host: int
 ) -> "Communicator":
     from fabric_client.communicator import Communicator
 
+    membership = None if joined is None else joined.membership
     runner = Runner(engine, membership, identity.group, timeout=timeout, ranks_on_host=ranks_on_host)
     atexit.register(runner.end_of_process)
-    return Communicator(runner, identity)
+    return Communicator(runner, identity, joined)
 
 
 def _check_installed() -> None:
@@ -186,7 +208,15 @@ def _launcher_serves(identity: Identity, url: str | None, environ: Mapping[str, 
 
 
 def _on_launcher(identity: Identity, timeout: float, operation_timeout: float | None) -> "Communicator":
+    from fabric_client.communicator import Communicator
     from fabric_client.engine.mpi_start import on_running_mpi
+    from fabric_client.world import World, current_world, set_world
 
+    world = current_world()
+    if world is not None:
+        runner = world.runner.derive("dup", 0, identity.rank, timeout, group=identity.group)
+        return Communicator(cast("Runner", runner), identity)  # one color: nobody is left out
     engine, ranks_on_host = on_running_mpi(timeout=timeout)
-    return _communicator(engine, None, identity, operation_timeout, ranks_on_host=ranks_on_host)
+    made = _communicator(engine, None, identity, operation_timeout, ranks_on_host=ranks_on_host)
+    set_world(World(made._runner, engine, ""))
+    return made

@@ -20,6 +20,8 @@ def explain_communicator(runner: Runner, identity: Identity) -> str:
     lines = [
         f"group {runner.group}: rank {engine.rank} of {engine.size} (from {identity.source}), engine {engine.name}"
     ]
+    if runner.made_of:
+        lines.append(f"made of {runner.made_of!r}: engine and settings are that one's")
     if membership is not None:
         lines.append(f"rendezvous: {membership.describe()}")
         lines.extend(plan_lines(membership.plan))

@@ -1,8 +1,9 @@
 """Joining a group: what every engine and framework begins with."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fabric_client.connection import Connection
 from fabric_client.environment import Identity
@@ -29,6 +30,8 @@ class Joined:
     answer: JoinAnswer
     rendezvous: Rendezvous
     membership: Membership  #: the other ranks are watched
+    #: ``again(identity, timeout=...)`` joins another group in the same way: same daemon, secret and engine.
+    again: "Callable[..., Joined]"
 
     @property
     def part(self) -> RankSlice:
@@ -52,6 +55,7 @@ def join_group(
     secret: str | None,
     timeout: float,
     environ: Mapping[str, str] | None = None,
+    world: str = "",
 ) -> Joined:
     """Register with the group's daemon, wait for the other ranks and the plan, and watch the others from then on.
 
@@ -62,6 +66,7 @@ def join_group(
         secret: the group's; None looks into the environment.
         timeout: seconds for all ranks to come.
         environ: the environment, by default this process's.
+        world: the MPI that runs here already, see ``LocalView.world``.
 
     Raises:
         UnreachableError: no daemon answers.
@@ -74,7 +79,7 @@ def join_group(
     member = Member(identity.group, identity.rank, identity.size, identity.incarnation, new_claim())
     connection = Connection(address, token=find_token(environ), headers=member.headers(secret))
     rendezvous = Rendezvous(connection, member)
-    view = local_view(environ)
+    view = replace(local_view(environ), world=world)
     try:
         answer = rendezvous.join(view, timeout=timeout, engine=engine)
     except BaseException:
@@ -84,7 +89,10 @@ def join_group(
     watch = GroupWatch(rendezvous)
     membership = Membership(rendezvous, watch, answer.plan)
     watch.start(timeout=_LOCAL_QUESTION_SECONDS)
-    return Joined(identity=identity, view=view, answer=answer, rendezvous=rendezvous, membership=membership)
+    again = partial(join_group, engine=answer.plan.engine, url=url, secret=secret, environ=environ)
+    return Joined(
+        identity=identity, view=view, answer=answer, rendezvous=rendezvous, membership=membership, again=again
+    )
 
 
 def local_view(environ: Mapping[str, str]) -> LocalView:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from fabric_client.rendezvous import Rendezvous
+from fabric_client.staleness import MapWatch
 from fabric_client.watch import GroupWatch
 from fabricd.errors import FabricError, GroupError, RankLostError
 from fabricd.model.plan import GroupPlan
@@ -21,6 +22,17 @@ class Membership:
         self.plan = plan
         self.watch = watch
         self._rendezvous = rendezvous
+        self._map_watch: MapWatch | None = None
+
+    def map_changes(self) -> tuple[str, ...]:
+        """Return what changed on the map that concerns the plan, since this was first asked.
+
+        Raises:
+            FabricError: the daemon does not answer now.
+        """
+        if self._map_watch is None:
+            self._map_watch = MapWatch(self._rendezvous.connection, self.plan)
+        return self._map_watch.changes
 
     def failure(self, during: str) -> FabricError | None:
         """Return why ``during`` cannot end well any more, or None. Cheap while all is well."""
@@ -50,6 +62,8 @@ class Membership:
     def _go(self, say: Callable[[], bool]) -> None:
         """Say it before the stream ends: a stream that ends without a word is a lost rank."""
         self.watch.ignore()
+        if self._map_watch is not None:
+            self._map_watch.stop()
         say()
         self.watch.stop()
 

@@ -163,8 +163,26 @@ class Runner:
         self._works[id(work)] = work
         return work
 
-    def derive(self, what: str, color: int | None, key: int, name: str, timeout: float | None) -> "Runner | None":
-        """Make the runner of a communicator of those of this one's ranks that pass the same color; see ``split``."""
+    def derive(
+        self,
+        what: str,
+        color: int | None,
+        key: int,
+        timeout: float | None,
+        *,
+        group: str,
+        membership: Membership | None = None,
+    ) -> "Runner | None":
+        """Make the runner of a communicator of those of this one's ranks that pass the same color; see ``split``.
+
+        Args:
+            what: for errors and counts.
+            color: of this rank; None is in none.
+            key: orders the new ranks.
+            timeout: seconds; None takes the communicator's.
+            group: the new one's name.
+            membership: its own, which it leaves at its end; None: that of this one.
+        """
         made: list[PendingEngine] = []
 
         def start() -> PendingEngine:
@@ -177,8 +195,8 @@ class Runner:
         if engine is None:
             return None
         beside = min(self.ranks_on_host, engine.size)
-        group = f"{self.group}{name}"
-        return Runner(engine, self.membership, group, timeout=self.timeout, ranks_on_host=beside, parent=self)
+        member = self.membership if membership is None else membership
+        return Runner(engine, member, group, timeout=self.timeout, ranks_on_host=beside, parent=self)
 
     def ended(self, work: Work) -> None:
         """Let go of a work that has ended."""
@@ -196,8 +214,10 @@ class Runner:
 
     def broken_by(self, error: FabricError, what: str, work: Work) -> FabricError:
         """Return what a work ends with, whose engine raised ``error``; see :meth:`run`."""
-        if isinstance(error, InputError) or not self._usable:
+        if isinstance(error, InputError):
             return error
+        if not self._usable:  # what an engine sees of a break says less than what broke it
+            return (self.failure(what) or error) if isinstance(error, EngineError) else error
         verdict = self._break(error, what, work)
         return verdict if isinstance(verdict, FabricError) else error
 
@@ -268,6 +288,16 @@ class Runner:
             if runner.leads and runner.membership is not None:
                 say(runner.membership)
         self._family.clear()
+
+    @property
+    def usable(self) -> bool:
+        """Whether an operation could be started."""
+        return self._usable
+
+    @property
+    def made_of(self) -> str:
+        """The group of the first communicator of its family, where it is not that one itself, else ""."""
+        return "" if self._parent is None else self._parent.made_of or self._parent.group
 
     @property
     def leads(self) -> bool:

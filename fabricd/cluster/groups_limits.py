@@ -79,7 +79,7 @@ def _check_view(view: LocalView, limits: Limits) -> None:
     counted = (view.interfaces, view.hcas, view.gpu_uuids, view.versions, view.imex_channels or ())
     if max(map(len, counted)) > limits.interfaces:
         raise InputError(f"the view has more than {limits.interfaces} devices of a kind")
-    texts = [view.hostname, view.boot_id, view.node_id, view.shm_device, view.nvidia_visible_devices]
+    texts = [view.hostname, view.boot_id, view.node_id, view.shm_device, view.nvidia_visible_devices, view.world]
     texts += [view.net_namespace, view.ipc_namespace, view.pid_namespace, *view.gpu_uuids]
     texts += [text for pair in view.versions for text in pair]
     for hca in view.hcas:

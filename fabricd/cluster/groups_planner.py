@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from fabricd.background import in_thread
 from fabricd.cluster.measuring import Measurer
@@ -47,7 +48,11 @@ class MeasuringPlanner:
         nodes = dict(self._nodes.snapshots()) if self._nodes.ready else {}
         known = await in_thread(lambda: survey(views, nodes), name="survey")
         measurements, unmeasured = await self._measure(known.pairs)
-        return await in_thread(lambda: plan_group(engine, views, nodes, measurements, unmeasured), name="plan")
+        plan = await in_thread(lambda: plan_group(engine, views, nodes, measurements, unmeasured), name="plan")
+        if not any(view.world for view in views.values()):
+            return plan
+        # Ranks cannot see one another's views, and whether an MPI that runs already is shared by all decides all.
+        return replace(plan, ranks=tuple(replace(part, world=views[part.rank].world) for part in plan.ranks))
 
     async def _measure(self, pairs: Iterable[Pair]) -> tuple[list[Measurement], dict[str, str]]:
         """Return what was measured in time, and why the rest was not, by network."""

@@ -43,6 +43,7 @@ class RankSlice:
     devices: tuple[str, ...] = ()  #: in the names of the rank's own namespace
     address: str = ""  #: of the first device, where it has an IP address
     settings: tuple[Setting, ...] = ()
+    world: str = ""  #: the MPI that runs in this rank's process already, and its rank there: "NAME:3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

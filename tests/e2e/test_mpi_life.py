@@ -306,11 +306,9 @@ def test_an_abort_ends_the_others_with_its_reason(play):
     assert "rank 0: the loss is NaN" in last_line(ended[1])
 
 
-def test_a_second_communicator_says_why_not(play):
+def test_a_second_communicator_after_the_first_says_why_not(play):
     for ended in play("creates_twice"):
-        said = ended.json()["said"]
-        assert len(said) == 2
-        assert all("MPI starts once in a process" in text for text in said)
+        assert "MPI starts once in a process" in ended.json()["said"]
 
 
 def test_forks_of_a_rank(play):

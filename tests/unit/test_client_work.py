@@ -192,14 +192,14 @@ def test_what_was_made_of_one_ends_with_it_and_breaks_with_it(member):
     engines = [Engine(), Engine(), Engine()]
     engines[0].made, engines[1].made = engines[1], engines[2]
     first = Runner(engines[0], member, "g", timeout=1, ranks_on_host=1)
-    child = first.derive("split", 0, 0, "[0]", None)
-    grandchild = child.derive("dup", 0, 0, "[dup]", None)
+    child = first.derive("split", 0, 0, None, group="g[0]")
+    grandchild = child.derive("dup", 0, 0, None, group="g[0][dup]")
     assert grandchild.group == "g[0][dup]"
     child.close(None)
     assert (child.closed, grandchild.closed, first.closed) == (True, True, False)
     assert [engine.ended for engine in engines] == [False, True, True]
     assert member.said == []  # the group goes on
-    again = first.derive("split", 0, 0, "[0]", None)
+    again = first.derive("split", 0, 0, None, group="g[0]")
     failing = Scripted()
     failing.error = EngineError("cable")
     with pytest.raises(EngineError):

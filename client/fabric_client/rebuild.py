@@ -1,0 +1,48 @@
+"""``Communicator.rebuild()``: the same ranks on the plan that is best now, as far as a running process can take it."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from fabric_client.joining import Joined
+from fabricd.errors import CommunicatorError
+from fabricd.units import format_ranges
+
+if TYPE_CHECKING:
+    from fabric_client.communicator import Communicator
+    from fabric_client.runner import Runner
+
+_TOLD_MAX = 300  #: characters of what one rank tells the others
+
+
+def rebuild_communicator(comm: "Communicator", joined: Joined, group: str, timeout: float) -> "Communicator":
+    """Return a communicator of the same ranks on a new plan; see ``Communicator.rebuild``."""
+    from fabric_client.communicator import Communicator
+
+    again = joined.again(replace(joined.identity, group=group), timeout=timeout)
+    try:
+        # What one rank cannot change keeps all from changing: every rank must come to the same end.
+        told = comm._share(_unchangeable(joined, again)[:_TOLD_MAX].encode(), timeout)
+        changed = {rank: text.decode(errors="replace") for rank, text in enumerate(told) if text}
+        if changed:
+            raise CommunicatorError(
+                f"rebuild: the new plan changes what the {joined.answer.plan.engine} engine takes only when a process "
+                f"starts: {next(iter(changed.values()))} (on ranks {format_ranges(sorted(changed))}); this "
+                "communicator goes on as it was",
+                hint="restart the ranks: those that start now get the new plan",
+            )
+        runner = comm._runner.derive("rebuild", 0, comm.rank, timeout, group=group, membership=again.membership)
+    except BaseException:
+        again.membership.leave()
+        raise
+    return Communicator(cast("Runner", runner), again.identity, again)  # one color: nobody is left out
+
+
+def _unchangeable(before: Joined, after: Joined) -> str:
+    """Return which settings of this rank differ, e.g. ``UCX_NET_DEVICES=eth1 instead of eth0``; "" for none."""
+    old = {setting.name: setting.value for setting in before.part.settings}
+    new = {setting.name: setting.value for setting in after.part.settings}
+    return ", ".join(
+        f"{name}={new.get(name, '(unset)')} instead of {old.get(name, '(unset)')}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    )
