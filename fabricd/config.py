@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from fabricd import settings
-from fabricd.errors import ConfigError, FabricError, InputError
-from fabricd.locations import DEFAULT_PORT, TOPOLOGY_FILES, read_secret_file, socket_path
+from fabricd import credentials, settings
+from fabricd.credentials import Credentials, read_credentials
+from fabricd.errors import ConfigError, InputError
+from fabricd.locations import DEFAULT_PORT, TOPOLOGY_FILES, socket_path
 from fabricd.model.network import NetworkRule
 from fabricd.settings_networks import network_rules
 
@@ -55,7 +56,23 @@ class Config:
         str | None, Rule(settings.name(), "display name of this node; by default its host name", _FIXED)
     ] = None
     token_file: Annotated[
-        Path | None, Rule(settings.path(), "bearer token, needed beyond loopback; one for all peers")
+        Path | None, Rule(settings.path(), "bearer token that opens everything; what peers show each other")
+    ] = None
+    access_file: Annotated[
+        Path | None, Rule(settings.path(), "who else may ask and for what: names, scopes, tokens or certificates")
+    ] = None
+    tls_certificate_file: Annotated[
+        Path | None, Rule(settings.path(), "PEM; with it the TCP port speaks TLS, and peers are shown it", _FIXED)
+    ] = None
+    tls_key_file: Annotated[Path | None, Rule(settings.path(), "PEM; the certificate's key", _FIXED)] = None
+    tls_ca_file: Annotated[
+        Path | None, Rule(settings.path(), "PEM; CAs of the peers' certificates; by default the system's")
+    ] = None
+    tls_client_ca_file: Annotated[
+        Path | None, Rule(settings.path(), "PEM; CAs of the clients that access_file lets in by certificate")
+    ] = None
+    tls_peer_name: Annotated[
+        str | None, Rule(settings.name(), "name in all peers' certificates; by default the host of each URL")
     ] = None
     allowed_hosts: Annotated[
         tuple[str, ...], Rule(settings.host_names(), "further names in Host headers of local requests")
@@ -147,8 +164,13 @@ class Loaded:
     """A configuration as it was read."""
 
     config: Config
-    token: str | None = field(default=None, repr=False)  #: content of ``token_file``
+    credentials: Credentials = field(default_factory=Credentials)
     file: Path | None = None  #: the file that was read
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What works, and should not stay as it is."""
+        return credentials.warnings(self.config, self.credentials)
 
 
 RULES: Mapping[str, Rule] = {
@@ -188,17 +210,12 @@ def load(
     values.update(_checked(_read_environ(environ, faults), "environment", faults))
     given = {key: value for key, value in (options or {}).items() if value is not None}
     values.update(_checked(given, "command line", faults))
-    token = None
-    if values.get("token_file") is not None:
-        try:
-            token = read_secret_file(values["token_file"], "token_file")
-        except FabricError as error:
-            faults.append(str(error))
     config = Config(**values)
-    faults.extend(_contradictions(config))
+    shown = read_credentials(config, faults)
+    faults += credentials.contradictions(config, shown) + _contradictions(config)
     if faults:
         raise ConfigError(faults)
-    return Loaded(config=config, token=token, file=file)
+    return Loaded(config=config, credentials=shown, file=file)
 
 
 def needs_restart(running: Config, wanted: Config) -> list[str]:
@@ -265,7 +282,10 @@ def _read_environ(environ: Mapping[str, str], faults: list[str]) -> dict[str, An
 
 
 #: Read by clients and by ``load`` itself.
-_CLIENT_VARIABLES = frozenset(PREFIX + name for name in ("CONFIG", "URL", "GROUP_SECRET", "GROUP_SECRET_FILE"))
+_CLIENT_VARIABLES = frozenset(
+    PREFIX + name
+    for name in ("CONFIG", "URL", "GROUP_SECRET", "GROUP_SECRET_FILE", "CA_FILE", "CERTIFICATE_FILE", "KEY_FILE")
+)
 
 
 def _checked(layer: Mapping[str, Any], source: str, faults: list[str]) -> dict[str, Any]:
@@ -285,11 +305,6 @@ def _checked(layer: Mapping[str, Any], source: str, faults: list[str]) -> dict[s
 
 def _contradictions(config: Config) -> list[str]:
     faults = []
-    if config.beyond_loopback and config.token_file is None:
-        faults.append(
-            f"host {config.host} is beyond loopback, and no token guards it: set token_file (--token-file), "
-            "or host to 127.0.0.1"
-        )
     if config.role == "agent" and not config.map_nodes:
         faults.append("role agent holds no map and needs map_nodes: the URLs of those that do")
     if config.cluster_backend == "etcd" and (config.peers or config.peers_file):

@@ -88,10 +88,20 @@ def read_secret_file(path: Path, source: str) -> str:
         AccessError: the file cannot be read, or others than its owner and group could read or write it.
         InputError: its content can be no secret.
     """
+    data = read_private_file(path, source, limit=_SECRET_MAX_BYTES)
+    return check_secret(data.decode("utf-8", "replace").strip(), source)
+
+
+def read_private_file(path: Path, source: str, *, limit: int) -> bytes:
+    """Return what a file holds that only its owner and group may see, at most one byte more than ``limit``.
+
+    Raises:
+        AccessError: it cannot be read, or others than its owner and group could read or write it.
+    """
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            data = file.read(_SECRET_MAX_BYTES + 1)
+            data = file.read(limit + 1)
     except OSError as error:
         raise AccessError(f"cannot read the file of {source}: {error}") from error
     # Kubernetes mounts secrets 0440 at best with an fsGroup: the group may read, but nobody else.
@@ -100,7 +110,7 @@ def read_secret_file(path: Path, source: str) -> str:
             f"the file of {source} is open to others (mode {stat.S_IMODE(status.st_mode):04o}): {path}",
             hint=f"chmod 600 {path} (Kubernetes: defaultMode: 0400)",
         )
-    return check_secret(data.decode("utf-8", "replace").strip(), source)
+    return data
 
 
 def check_secret(secret: str, source: str) -> str:

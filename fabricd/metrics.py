@@ -1,6 +1,8 @@
 """What the daemon counts about itself, for Prometheus. Each daemon has a registry of its own."""
 
+import math
 from collections.abc import Callable, Iterator, MutableMapping
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import (
@@ -63,6 +65,19 @@ class Metrics:
     def watch_long_polls(self, count: Callable[[], float]) -> None:
         """Show how many long polls and streams are open."""
         Gauge("fabricd_long_polls", "Long polls and streams open now.", registry=self.registry).set_function(count)
+
+    def watch_certificate(self, end: Callable[[], datetime | None]) -> None:
+        """Show until when the daemon's certificate is valid."""
+
+        def seconds() -> float:
+            when = end()
+            return math.nan if when is None else when.timestamp()
+
+        Gauge(
+            "fabricd_tls_not_after_seconds",
+            "End of the certificate of the TCP port, Unix time.",
+            registry=self.registry,
+        ).set_function(seconds)
 
     def watch(self, collector: Collector) -> None:
         """Add a source of figures that is read with each scrape."""

@@ -4,13 +4,14 @@ What the daemon answers as an error (RFC 9457 problem+json with the error's stab
 FabricError class that it was there.
 """
 
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import httpx
 
-from fabric_client.locate import DaemonAddress
+from fabric_client.locate import DaemonAddress, find_tls
 from fabricd.errors import (
     AccessError,
     BusyError,
@@ -45,10 +46,16 @@ class Connection:
         address: where it listens.
         token: bearer token, for daemons beyond loopback.
         headers: sent with every request.
+        tls: how an ``https://`` daemon is checked; None looks into the environment.
     """
 
     def __init__(
-        self, address: DaemonAddress, *, token: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        address: DaemonAddress,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = address
         sent = dict(headers or {})
@@ -57,7 +64,7 @@ class Connection:
         # trust_env=False: a proxy of the environment is for the internet, not for the cluster's own hosts.
         self._http = httpx.Client(
             base_url=address.url,
-            transport=httpx.HTTPTransport(uds=address.socket) if address.socket else None,
+            transport=httpx.HTTPTransport(uds=address.socket, verify=_checks(address, tls)),
             headers=sent,
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             trust_env=False,
@@ -147,6 +154,13 @@ class Connection:
         if isinstance(error, BusyError) or (response.status_code in _TRANSIENT and type(error) is FabricError):
             raise TransientError(error.message, hint=error.hint)
         raise error
+
+
+def _checks(address: DaemonAddress, tls: ssl.SSLContext | None) -> ssl.SSLContext:
+    """Return what certificates are checked with; this system's CAs, which take long to read, only where one comes."""
+    if tls is not None:
+        return tls
+    return find_tls() if address.url.startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def error_from_answer(status: int, content: bytes, origin: str) -> FabricError:

@@ -7,7 +7,7 @@ from functools import partial
 
 from fabric_client.connection import Connection
 from fabric_client.environment import Identity
-from fabric_client.locate import find_daemon, find_group_secret, find_token
+from fabric_client.locate import find_daemon, find_group_secret, find_tls, find_token
 from fabric_client.membership import Membership
 from fabric_client.rendezvous import Member, Rendezvous, new_claim
 from fabric_client.watch import GroupWatch
@@ -77,7 +77,8 @@ def join_group(
     address = find_daemon(url, environ=environ, all_local=identity.all_local)
     secret = find_group_secret(secret, environ=environ)
     member = Member(identity.group, identity.rank, identity.size, identity.incarnation, new_claim())
-    connection = Connection(address, token=find_token(environ), headers=member.headers(secret))
+    tls = find_tls(environ) if address.url.startswith("https://") else None
+    connection = Connection(address, token=find_token(environ), headers=member.headers(secret), tls=tls)
     rendezvous = Rendezvous(connection, member)
     view = replace(local_view(environ), world=world)
     try:

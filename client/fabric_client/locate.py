@@ -1,10 +1,12 @@
 """Where the daemon is, and the secrets to show it: from arguments, else from the environment.
 
 A daemon is looked for in this order: the argument ``url``; ``FABRICD_URL``; the daemon on ``MASTER_ADDR``, unless the
-launcher says that every rank is on this host; this host's Unix socket; ``http://127.0.0.1:7470``.
+launcher says that every rank is on this host; this host's Unix socket; ``http://127.0.0.1:7470``. The last and
+``MASTER_ADDR`` are asked by TLS where ``FABRICD_CA_FILE`` is set.
 """
 
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +14,9 @@ from urllib.parse import urlsplit
 
 from fabricd.errors import InputError
 from fabricd.locations import DEFAULT_PORT, check_secret, find_socket, read_secret_file
+from fabricd.tls import KeyPair, client_context
 
+_OWN_CERTIFICATE = ("FABRICD_CERTIFICATE_FILE", "FABRICD_KEY_FILE")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -52,13 +56,14 @@ def find_daemon(
     if environ.get("FABRICD_URL"):
         return parse_address(environ["FABRICD_URL"], source="FABRICD_URL")
     master = environ.get("MASTER_ADDR", "")
+    scheme = "https" if environ.get("FABRICD_CA_FILE") else "http"
     if master and master not in _LOOPBACK and not all_local:
         host = f"[{master}]" if ":" in master else master
-        return parse_address(f"http://{host}:{DEFAULT_PORT}", source="MASTER_ADDR")
+        return parse_address(f"{scheme}://{host}:{DEFAULT_PORT}", source="MASTER_ADDR")
     path = find_socket(environ)
     if path is not None:
         return DaemonAddress(url="http://fabricd", socket=str(path), source="this host's Unix socket")
-    return DaemonAddress(url=f"http://127.0.0.1:{DEFAULT_PORT}", source="the default address")
+    return DaemonAddress(url=f"{scheme}://127.0.0.1:{DEFAULT_PORT}", source="the default address")
 
 
 def parse_address(text: str, *, source: str = "argument") -> DaemonAddress:
@@ -98,6 +103,23 @@ def find_token(environ: Mapping[str, str] | None = None) -> str | None:
     environ = os.environ if environ is None else environ
     path = environ.get("FABRICD_TOKEN_FILE")
     return read_secret_file(Path(path), "FABRICD_TOKEN_FILE") if path else None
+
+
+def find_tls(environ: Mapping[str, str] | None = None) -> ssl.SSLContext:
+    """Return what daemons with ``https://`` are checked with, and shown.
+
+    ``FABRICD_CA_FILE`` names the CAs, by default this system's; ``FABRICD_CERTIFICATE_FILE`` and ``FABRICD_KEY_FILE`` a
+    certificate of this client, by default none.
+
+    Raises:
+        FabricError: a file cannot be read or is none of its kind; or only one of the last two is given.
+    """
+    environ = os.environ if environ is None else environ
+    ca, certificate, key = (environ.get(name) for name in ("FABRICD_CA_FILE", *_OWN_CERTIFICATE))
+    if bool(certificate) != bool(key):
+        raise InputError(f"{' and '.join(_OWN_CERTIFICATE)} belong together: set both or none")
+    pair = KeyPair(certificate_file=Path(certificate), key_file=Path(key)) if certificate and key else None
+    return client_context(Path(ca) if ca else None, pair)
 
 
 def find_group_secret(secret: str | None = None, *, environ: Mapping[str, str] | None = None) -> str | None:

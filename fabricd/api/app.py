@@ -5,11 +5,14 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from fabricd import __version__
-from fabricd.api import events, export, groups, health, measure, node, paths, plans, problem
+from fabricd.api import admin, events, export, groups, health, measure, node, paths, plans, problem
 from fabricd.api.gate import Gate
-from fabricd.api.message import schemas
+from fabricd.api.message import json_response, schemas
+from fabricd.api.scope import READ, check_routes, describe
 from fabricd.api.services import Services
 
 #: All of them, written out.
@@ -21,6 +24,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     export.router,
     groups.router,
     measure.router,
+    admin.router,
     health.router,
 )
 
@@ -33,6 +37,7 @@ def create_app(services: Services) -> FastAPI:
         summary="Topology map, path choice and communicators for GPU clusters",
         # The pages would load their scripts from the internet.
         docs_url=None,
+        openapi_url=None,  # a route of its own, which needs a scope like every other
         redoc_url=None,
         redirect_slashes=False,
         middleware=[Middleware(Gate, services=services)],
@@ -41,8 +46,18 @@ def create_app(services: Services) -> FastAPI:
     problem.install(app)
     for router in ROUTERS:
         app.include_router(router)
+
+    @app.get("/openapi.json", dependencies=[READ], include_in_schema=False)
+    async def openapi() -> Response:
+        return json_response(app.openapi())
+
+    check_routes(_routes())
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign] # the way FastAPI documents for own descriptions
     return app
+
+
+def _routes() -> list[BaseRoute]:
+    return [route for router in ROUTERS for route in router.routes]
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
@@ -50,6 +65,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     if not app.openapi_schema:
         told = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         told.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
+        describe(_routes(), told)
         told["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         told["security"] = [{}, {"token": []}]
         app.openapi_schema = told

@@ -9,13 +9,14 @@ from starlette.types import Receive, Scope, Send
 from fabricd.api.longpoll import LongPolls, Wait, first_of, until_gone
 from fabricd.api.message import answers, json_response
 from fabricd.api.pass_on import PassedOn, must_pass_on
+from fabricd.api.scope import READ
 from fabricd.api.services import UsesServices
 from fabricd.cluster.history import History
 from fabricd.errors import BusyError
 from fabricd.model.codec import to_json
 from fabricd.model.event import Event, EventPage
 
-router = APIRouter()
+router = APIRouter(dependencies=[READ])
 
 _STREAM = "text/event-stream"
 #: A comment goes out after so long a silence, for proxies and clients that give up on silent connections.

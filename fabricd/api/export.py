@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from fabricd.api.message import answers
 from fabricd.api.pass_on import PassedOn, must_pass_on
+from fabricd.api.scope import READ
 from fabricd.api.services import UsesServices
 from fabricd.background import in_thread
 from fabricd.errors import UnknownNameError
@@ -15,7 +16,7 @@ from fabricd.paths.ends import MAX_NAME
 from fabricd.plan.export import CLUSTER_FORMATS, NODE_FORMATS, Exported, export_cluster, export_node
 from fabricd.plan.order.from_map import node_names
 
-router = APIRouter()
+router = APIRouter(dependencies=[READ])
 
 NodeName = Annotated[str, Query(max_length=MAX_NAME, description="of a form for one node: which, by default this one")]
 

@@ -84,7 +84,7 @@ class Gate:
         if len(length) > len(str(longest)) or int(length or b"0") > longest:
             raise PayloadTooLargeError(f"a body of more than {longest} bytes")
         try:
-            asker = identify(scope, services.token)
+            asker = identify(scope, services.credentials.grants)
         except TokenError:
             if scope["path"] not in OPEN_PATHS:
                 raise

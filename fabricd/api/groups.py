@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from fabricd.api.auth import Caller, caller
 from fabricd.api.longpoll import Wait
 from fabricd.api.message import answers, json_response, read_body, takes
+from fabricd.api.scope import JOIN
 from fabricd.api.services import Services, UsesServices
 from fabricd.cluster.groups_access import Credentials
 from fabricd.cluster.groups_live import Ticket
@@ -28,7 +29,7 @@ from fabricd.model.wire import (
     WatchEvent,
 )
 
-router = APIRouter(prefix="/v1/groups/{group}")
+router = APIRouter(prefix="/v1/groups/{group}", dependencies=[JOIN])
 
 GroupName = Annotated[str, Path(max_length=200)]
 Rank = Annotated[int, Path(ge=0, le=2**31)]

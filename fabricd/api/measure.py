@@ -4,10 +4,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from fabricd.api.message import answers, json_response, read_body, takes
+from fabricd.api.scope import MEASURE
 from fabricd.api.services import UsesServices
 from fabricd.model.measurement import ListenAnswer, ListenRequest, Measurement, MeasureRequest
 
-router = APIRouter(prefix="/v1/measure")
+router = APIRouter(prefix="/v1/measure", dependencies=[MEASURE])
 
 
 @router.post("", responses=answers(Measurement), openapi_extra=takes(MeasureRequest))

@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from fabricd.api.longpoll import Wait
 from fabricd.api.message import answers, json_response
 from fabricd.api.pass_on import PassedOn, must_pass_on
+from fabricd.api.scope import READ
 from fabricd.api.services import Services, UsesServices
 from fabricd.cluster.version import Version
 from fabricd.errors import BusyError
@@ -17,7 +18,7 @@ from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.codec import to_json
 from fabricd.model.snapshot import Snapshot
 
-router = APIRouter()
+router = APIRouter(dependencies=[READ])
 
 GENERATION_HEADER = "X-Fabricd-Generation"
 INSTANCE_HEADER = "X-Fabricd-Instance"

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from fabricd.api.message import answers, json_response
 from fabricd.api.pass_on import PassedOn, must_pass_on
+from fabricd.api.scope import READ
 from fabricd.api.services import UsesServices
 from fabricd.background import in_thread
 from fabricd.errors import UnknownNameError
@@ -16,7 +17,7 @@ from fabricd.paths.estimate import MAX_BYTES, MAX_FLOWS, Comparison
 from fabricd.paths.query import find_paths
 from fabricd.paths.search import MAX_CANDIDATES
 
-router = APIRouter()
+router = APIRouter(dependencies=[READ])
 
 End = Annotated[
     str,

@@ -5,13 +5,14 @@ from starlette.responses import Response
 
 from fabricd.api.longpoll import first_of, until_gone
 from fabricd.api.message import answers, json_response, read_body, takes
+from fabricd.api.scope import PLAN
 from fabricd.api.services import UsesServices
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.model.collective import CollectivePlan
 from fabricd.model.plan_request import PlanRequest
 from fabricd.plan.job_plan import nodes_of
 
-router = APIRouter()
+router = APIRouter(dependencies=[PLAN])
 
 
 @router.post("/v1/plans", responses=answers(CollectivePlan), openapi_extra=takes(PlanRequest))

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, cast
 
@@ -20,20 +20,23 @@ from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.overview import Overview
 from fabricd.cluster.peer_post import PeerPost
 from fabricd.config import Config
+from fabricd.credentials import Credentials
 from fabricd.metrics import Metrics
 from fabricd.paths.ends import Ends
 
 
 @dataclass(slots=True, kw_only=True)
 class Services:
-    """The parts of the daemon that answer requests. ``config`` and ``token`` change when they are reloaded."""
+    """The parts of the daemon that answer requests. ``config`` and ``credentials`` change when they are reloaded."""
 
     config: Config
     nodes: NodeMap
     metrics: Metrics = field(default_factory=Metrics)
     polls: LongPolls = field(default_factory=LongPolls)
     plans: Plans = field(default_factory=Plans)
-    token: str | None = field(default=None, repr=False)
+    credentials: Credentials = field(default_factory=Credentials)
+    #: Reads the configuration again; raises ConfigError. None: it comes from no file.
+    reload: Callable[[], Awaitable[None]] | None = None
     #: Path searches at once: they compete for the interpreter with the event loop.
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     #: Names and graphs of the nodes that paths were asked for.
@@ -48,12 +51,12 @@ class Services:
     maps: MapClient | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        post = PeerPost(lambda: self.token)
+        post = PeerPost(lambda: self.credentials.peers)
         records = self.config.records_dir
         store = GroupStore(records / "groups") if records else None
         directory = None
         if self.config.role == "agent":
-            self.maps = MapClient(lambda: self.config.map_nodes, lambda: self.token, self.nodes.instance)
+            self.maps = MapClient(lambda: self.config.map_nodes, lambda: self.credentials.peers, self.nodes.instance)
             directory = Directory(self.nodes, self.maps, clock=self.clock)
             self.measurer = AgentMeasurer(self.nodes, post, directory, clock=self.clock)
         else:

@@ -142,6 +142,10 @@ def check_config(
 ) -> None:
     """List every fault of a configuration (file and environment) at once; status 2 if there is any."""
     loaded = config.load(file)
+    for told in loaded.warnings:
+        typer.echo(f"warning: {told}", err=True)
+    if loaded.credentials.not_after is not None:
+        typer.echo(f"{loaded.config.tls_certificate_file}: valid until {loaded.credentials.not_after:%Y-%m-%d}")
     typer.echo(f"{loaded.file or 'no file, only defaults and environment'}: no fault")
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import httpx
 
 from fabricd.cluster.peer_client import peer_client
+from fabricd.credentials import PeerAccess
 from fabricd.errors import BusyError, FabricError, ParseError, TokenError, UnreachableError
 from fabricd.model.codec import from_json
 from fabricd.model.problem import Problem
@@ -35,13 +36,13 @@ class MapClient:
 
     Args:
         urls: of the map nodes, at the moment.
-        token: of the cluster, at the moment.
+        access: how daemons are asked, at the moment.
         name: of this daemon, in the mark of what it passes on.
     """
 
-    def __init__(self, urls: Callable[[], Sequence[str]], token: Callable[[], str | None], name: str) -> None:
+    def __init__(self, urls: Callable[[], Sequence[str]], access: Callable[[], PeerAccess], name: str) -> None:
         self._urls = urls
-        self._token = token
+        self._access = access
         self._name = name
         self._best = ""
 
@@ -62,7 +63,7 @@ class MapClient:
         """
         urls = sorted(self._urls(), key=lambda url: url != self._best)
         faults: list[FabricError] = []
-        async with peer_client(self._token()) as client:
+        async with peer_client(self._access()) as client:
             for url in urls:
                 request = client.build_request(
                     "GET",

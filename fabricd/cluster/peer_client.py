@@ -4,9 +4,11 @@ import functools
 import random
 import ssl
 from collections.abc import Mapping
+from typing import Any
 
 import httpx
 
+from fabricd.credentials import PeerAccess
 from fabricd.sockets import KEEPALIVE
 
 #: For connecting to another daemon, and for an answer to come.
@@ -16,15 +18,19 @@ ANSWER_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 10.0
 
 
-def plain_client(headers: Mapping[str, str], *, seconds: float) -> httpx.AsyncClient:
+def plain_client(
+    headers: Mapping[str, str], *, seconds: float, tls: ssl.SSLContext | None = None, tls_name: str | None = None
+) -> httpx.AsyncClient:
     """Return a client for parts of this cluster: no proxy of the environment, no redirects, keepalive on the wire.
 
     Args:
         headers: of every request.
         seconds: for connecting, and for each wait for data.
+        tls: what certificates are checked with, and what is shown; None: this system's CAs, nothing.
+        tls_name: that the other side's certificate must bear; None: the host of the URL.
     """
-    transport = httpx.AsyncHTTPTransport(
-        verify=_trusted(), socket_options=KEEPALIVE, limits=httpx.Limits(max_connections=None)
+    transport = _Transport(
+        tls_name, verify=tls or _trusted(), socket_options=KEEPALIVE, limits=httpx.Limits(max_connections=None)
     )
     return httpx.AsyncClient(
         transport=transport,
@@ -34,9 +40,23 @@ def plain_client(headers: Mapping[str, str], *, seconds: float) -> httpx.AsyncCl
     )
 
 
-def peer_client(token: str | None) -> httpx.AsyncClient:
-    """Return a client for other daemons, which shows them this cluster's token."""
-    return plain_client({} if token is None else {"Authorization": f"Bearer {token}"}, seconds=ANSWER_SECONDS)
+def peer_client(access: PeerAccess) -> httpx.AsyncClient:
+    """Return a client for other daemons, which shows them this cluster's token and this daemon's certificate."""
+    headers = {} if access.token is None else {"Authorization": f"Bearer {access.token}"}
+    return plain_client(headers, seconds=ANSWER_SECONDS, tls=access.tls, tls_name=access.name)
+
+
+class _Transport(httpx.AsyncHTTPTransport):
+    """httpx's, which can expect one name in all certificates: addresses of pods and nodes come and go."""
+
+    def __init__(self, tls_name: str | None, **options: Any) -> None:
+        super().__init__(**options)
+        self._tls_name = tls_name
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._tls_name is not None:
+            request.extensions = {**request.extensions, "sni_hostname": self._tls_name}
+        return await super().handle_async_request(request)
 
 
 @functools.cache

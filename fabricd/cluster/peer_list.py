@@ -27,6 +27,7 @@ class PeerList:
     entries: tuple[str, ...] = ()  #: URLs, and ``dns://NAME:PORT``
     file: Path | None = None  #: more of them, one a line; what follows a # is for people
     equal: bool = True  #: no map nodes: every peer asks every other
+    secure: bool = False  #: addresses of names are asked by TLS
     urls: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     _names: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -48,7 +49,9 @@ class PeerList:
                 faults.append(error.message)
         entries = [*self.entries, *self._lines]
         names = [entry for entry in entries if entry.startswith(_DNS)]
-        found = await asyncio.gather(*(_addresses(name) for name in names), return_exceptions=True)
+        found = await asyncio.gather(
+            *(_addresses(name, "https" if self.secure else "http") for name in names), return_exceptions=True
+        )
         for name, addresses in zip(names, found, strict=True):
             if isinstance(addresses, tuple):
                 self._names[name] = addresses
@@ -93,7 +96,7 @@ def _read(file: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-async def _addresses(entry: str) -> tuple[str, ...]:
+async def _addresses(entry: str, scheme: str) -> tuple[str, ...]:
     """Return a URL for each address of a name.
 
     Raises:
@@ -107,4 +110,4 @@ async def _addresses(entry: str) -> tuple[str, ...]:
             lambda: socket.getaddrinfo(name, int(port), type=socket.SOCK_STREAM), name="name of peers"
         )
     addresses = sorted({str(sockaddr[0]) for *_, sockaddr in found})
-    return tuple(f"http://[{one}]:{port}" if ":" in one else f"http://{one}:{port}" for one in addresses)
+    return tuple(f"{scheme}://[{one}]:{port}" if ":" in one else f"{scheme}://{one}:{port}" for one in addresses)

@@ -7,6 +7,7 @@ from typing import TypeVar
 import httpx
 
 from fabricd.cluster.peer_client import peer_client
+from fabricd.credentials import PeerAccess
 from fabricd.errors import BusyError, FabricError, ParseError, UnreachableError
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.problem import Problem
@@ -20,11 +21,11 @@ class PeerPost:
     """Posts messages to peers' daemons.
 
     Args:
-        token: this cluster's bearer token at the moment.
+        access: how they are asked, at the moment.
     """
 
-    def __init__(self, token: Callable[[], str | None]) -> None:
-        self._token = token
+    def __init__(self, access: Callable[[], PeerAccess]) -> None:
+        self._access = access
 
     async def __call__(self, url: str, path: str, body: object, kind: type[T], *, seconds: float) -> T:
         """Return the answer.
@@ -42,7 +43,7 @@ class PeerPost:
             ParseError: an answer that is none.
         """
         try:
-            async with asyncio.timeout(seconds), peer_client(self._token()) as client:
+            async with asyncio.timeout(seconds), peer_client(self._access()) as client:
                 response = await client.post(
                     url + path,
                     content=to_json(body),

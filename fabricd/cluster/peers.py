@@ -14,6 +14,7 @@ from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer import Peer
 from fabricd.cluster.peer_client import ANSWER_SECONDS, pause, peer_client
 from fabricd.cluster.peer_list import PeerList
+from fabricd.credentials import PeerAccess
 from fabricd.errors import FabricError, ParseError, TokenError, UnreachableError
 from fabricd.model.cluster import NodeState
 from fabricd.model.codec import check_snapshot, from_json, without_counters
@@ -38,10 +39,11 @@ class PeerSettings:
     """What the configuration says of peers; may be another after a reload."""
 
     entries: tuple[str, ...]  #: URLs, and ``dns://NAME:PORT``
-    token: str | None
+    access: PeerAccess  #: how they are asked
     gone_seconds: float
     file: Path | None = None  #: more entries
     equal: bool = True  #: no map nodes: every peer asks every other
+    secure: bool = False  #: addresses of names are asked by TLS
 
     def __repr__(self) -> str:
         return f"PeerSettings({len(self.entries)} peers)"
@@ -62,7 +64,7 @@ class Peers:
         self._nodes = nodes
         self._count = count
         self._clock = clock
-        self._settings = PeerSettings(entries=(), token=None, gone_seconds=60.0)
+        self._settings = PeerSettings(entries=(), access=PeerAccess(), gone_seconds=60.0)
         self._list = PeerList()
         self._looking: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -70,12 +72,18 @@ class Peers:
 
     def follow(self, settings: PeerSettings) -> None:
         """Follow these peers from now on; those that stay keep what is known of them."""
-        if settings.token != self._settings.token:
+        if settings.access != self._settings.access:
             self._end(self._tasks)
         self._settings = settings
         if self._looking is not None:
             self._looking.cancel()
-        self._list = replace(self._list, entries=settings.entries, file=settings.file, equal=settings.equal)
+        self._list = replace(
+            self._list,
+            entries=settings.entries,
+            file=settings.file,
+            equal=settings.equal,
+            secure=settings.secure,
+        )
         self._looking = asyncio.create_task(self._look(self._list), name="list of peers")
 
     async def _look(self, peers: PeerList) -> None:
@@ -117,7 +125,7 @@ class Peers:
         etag = ""
         failures = 0
         failing_since = 0.0
-        async with peer_client(self._settings.token) as client:
+        async with peer_client(self._settings.access) as client:
             while True:
                 try:
                     answer = await _ask(client, url, etag, self._parts)

@@ -17,18 +17,20 @@ def advertised_url(config: Config, port: int) -> str:
     """
     if config.advertise_url is not None:
         return config.advertise_url
-    address = ipaddress.ip_address(config.host)
+    address, secure = ipaddress.ip_address(config.host), config.tls_certificate_file is not None
     if not address.is_unspecified and not address.is_loopback:
-        return _url(address, port)
+        return listening_url(address, port, secure=secure)
     own = next((found for url in config.etcd_endpoints if (found := _address_towards(url))), None)
     # A daemon on loopback can be asked by those beside it, and they are all there is if etcd is there too.
     if own is None or own.is_loopback != address.is_loopback:
         return ""
-    return _url(own, port)
+    return listening_url(own, port, secure=secure)
 
 
-def _url(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
-    return f"http://[{address}]:{port}" if address.version == 6 else f"http://{address}:{port}"
+def listening_url(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int, *, secure: bool) -> str:
+    """Return the URL of a daemon that listens there, with TLS or without."""
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return f"{'https' if secure else 'http'}://{host}:{port}"
 
 
 def _address_towards(url: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

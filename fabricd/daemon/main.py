@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import ipaddress
 import logging
 import os
 import resource
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -23,12 +25,13 @@ from fabricd.cluster.etcd_publish import StoreSettings
 from fabricd.cluster.etcd_store import EtcdStore
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peers import Peers, PeerSettings, log_conflicts
-from fabricd.config import Loaded, keep_unreloadable, needs_restart
-from fabricd.daemon.advertise import advertised_url
+from fabricd.config import Loaded
+from fabricd.daemon.advertise import advertised_url, listening_url
 from fabricd.daemon.listeners import UnixListener, listen_tcp
 from fabricd.daemon.notify import Notifier
 from fabricd.daemon.probing import Prober, Source
 from fabricd.daemon.ready import Ready, announce, retract
+from fabricd.daemon.reloading import Reloader
 from fabricd.daemon.server import Server
 from fabricd.errors import FabricError
 from fabricd.metrics import GroupCollector, NodeCollector
@@ -81,7 +84,10 @@ class Daemon:
         self._nodes = NodeMap()
         self._nodes.replay(launch.others)
         self.services = Services(
-            config=config, nodes=self._nodes, polls=LongPolls(config.max_long_polls), token=loaded.token
+            config=config,
+            nodes=self._nodes,
+            polls=LongPolls(config.max_long_polls),
+            credentials=loaded.credentials,
         )
         self.services.metrics.watch(NodeCollector(self._nodes))
         self.services.metrics.watch(GroupCollector(self.services.groups))
@@ -92,8 +98,11 @@ class Daemon:
         self._notifier = Notifier()
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reloading = asyncio.Lock()
-        self._reload_waits = False
+        self._reloader = Reloader(
+            self.services, launch.reload, lambda: self._peers.follow(self._peer_settings()), self._notifier
+        )
+        self.services.reload = self._reloader.reload
+        self._warnings = loaded.warnings
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
@@ -120,7 +129,8 @@ class Daemon:
     async def _serve(self, tcp: socket.socket, unix: UnixListener | None) -> None:
         self._handle_signals()
         app = create_app(self.services)
-        server = Server(app, self._stopping, self._connection_limit(), self._beat)
+        server = Server(app, self._stopping, self._connection_limit(), self._beat, tls=self._tls())
+        url = self._url(tcp)
         self._start(self._prober.run(), "probing")
         if self._launch.live:
             self._start(self._prober.follow_events(), "events")
@@ -128,14 +138,17 @@ class Daemon:
             self._start(self._prober.watch_ports(lambda ports: port_states(Roots(), ports)), "ports")
             if self.services.config.gpu_events == "on":
                 self._start(self._prober.follow_gpu_events(), "gpu events")
-        self._start(self._announce(_url(tcp), unix), "ready")
+        self._start(self._announce(url, unix), "ready")
+        self._start(self._reloader.follow_files(), "credentials")
         self._start(log_conflicts(self._nodes), "conflicts")
         self._peers.follow(self._peer_settings())
         if self.services.config.cluster_backend == "etcd":
             self._store = await self._etcd_store(tcp.getsockname()[1])
             self._start(self._store.run(), "etcd")
         self.services.groups.start()
-        _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": _url(tcp), "pid": os.getpid()}})
+        _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": url, "pid": os.getpid()}})
+        for told in self._warnings:
+            _log.warning("%s", told)
         try:
             await server.serve(sockets=[tcp, *([unix.socket] if unix else [])])
         finally:
@@ -178,9 +191,8 @@ class Daemon:
             signal.signal(number, handle)
 
     def _start_reload(self) -> None:
-        if not self._reload_waits:  # one that has not begun yet will read what this signal is about, too
-            self._reload_waits = True
-            self._start(self._reload(), "reload")
+        if self._reloader.begins():
+            self._start(self._reloader.on_signal(), "reload")
 
     def _stop(self) -> None:
         if not self._stopping.is_set():
@@ -208,36 +220,6 @@ class Daemon:
         self._notifier.ready()
         _log.info("ready", extra={"facts": {"url": ready.url, "socket": ready.socket, "node_id": ready.node_id}})
 
-    async def _reload(self) -> None:
-        """Read the configuration again; one with faults is reported and changes nothing."""
-        async with self._reloading:  # one after the other: the last signal's content counts
-            self._reload_waits = False
-            self._notifier.reloading()
-            try:
-                loaded = await in_thread(self._launch.reload, name="reload")
-            except FabricError as error:
-                self.services.metrics.reloads.labels("failed").inc()
-                _log.error("the configuration stays as it is: %s", error)
-            except Exception:  # noqa: BLE001 - whatever it is, jobs rest on this daemon
-                _log.exception("the configuration stays as it is")
-            else:
-                self._take(loaded)
-                self.services.metrics.reloads.labels("ok").inc()
-            self._notifier.ready()
-
-    def _take(self, loaded: Loaded) -> None:
-        running = self.services.config
-        late = needs_restart(running, loaded.config)
-        if late:
-            _log.warning("only a restart changes these", extra={"facts": {"settings": ", ".join(late)}})
-        config = keep_unreloadable(running, loaded.config)
-        self.services.config = config
-        self.services.token = loaded.token
-        self.services.polls.limit = config.max_long_polls
-        self._peers.follow(self._peer_settings())
-        log.set_level(config.log_level)
-        _log.info("the configuration was read again", extra={"facts": {"file": loaded.file or "none"}})
-
     def _peer_settings(self) -> PeerSettings:
         config = self.services.config
         follows = config.role == "map"
@@ -245,7 +227,8 @@ class Daemon:
             entries=config.peers if follows else (),
             file=config.peers_file if follows else None,
             equal=not config.map_nodes,
-            token=self.services.token,
+            access=self.services.credentials.peers,
+            secure=config.tls_certificate_file is not None,
             gone_seconds=config.peer_gone_seconds,
         )
 
@@ -260,7 +243,7 @@ class Daemon:
             slot=url or str(port),
             url=lambda: advertised_url(config, port),
             gone_seconds=lambda: services.config.peer_gone_seconds,
-            token=lambda: services.token,
+            token=lambda: services.credentials.token,
         )
         return EtcdStore(config.etcd_endpoints, self._nodes, settings, follow=config.role == "map")
 
@@ -279,9 +262,24 @@ class Daemon:
         _log.warning("fewer connections than max_connections: RLIMIT_NOFILE", extra={"facts": {"limit": limit}})
         return limit
 
+    def _tls(self) -> Callable[[], ssl.SSLContext] | None:
+        """Return what gives the TCP port's TLS at the moment; None: it has none, until the daemon's end."""
+        services = self.services
+        if services.credentials.server_tls is None:
+            return None
+        services.metrics.watch_certificate(lambda: services.credentials.not_after)
 
-def _url(listener: socket.socket) -> str:
-    """Return the URL under which a process of this host reaches the listener."""
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - no bind: what is told for "any"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        def current() -> ssl.SSLContext:
+            context = services.credentials.server_tls
+            if context is None:  # the reloader keeps what the port began with
+                raise ConnectionAbortedError("no certificate")
+            return context
+
+        return current
+
+    def _url(self, listener: socket.socket) -> str:
+        """Return the URL under which a process of this host reaches the listener."""
+        host, port = listener.getsockname()[:2]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - no bind: what is told for "any"
+        secure = self.services.credentials.server_tls is not None
+        return listening_url(ipaddress.ip_address(host), port, secure=secure)

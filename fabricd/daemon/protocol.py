@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -11,10 +12,11 @@ import h11
 from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from fabricd.api.auth import PEER_STATE, unix_peer
+from fabricd.api.auth import CERTIFICATE_STATE, PEER_STATE, unix_peer
 from fabricd.api.problem import problem_response
 from fabricd.daemon.listeners import peer_credentials
 from fabricd.errors import BusyError, FabricError, ParseError
+from fabricd.scopes import names_in_certificate
 
 _log = logging.getLogger("fabricd.http")
 
@@ -24,8 +26,6 @@ HEAD_SECONDS = 10.0
 IDLE_SECONDS = 30
 #: Request line and headers together.
 HEAD_MAX_BYTES = 16 * 1024
-
-
 #: How long a client may leave its answer unread.
 STALL_SECONDS = 30.0
 
@@ -48,10 +48,12 @@ class HeadTooLargeError(ParseError):
 
 
 class _Connection(h11.Connection):
-    """h11's, which refuses a body in chunks before it reads any."""
+    """h11's, which refuses a body in chunks before it reads any, and a head that came whole but is too long."""
 
     def next_event(self) -> Any:
         event = super().next_event()
+        if isinstance(event, h11.Request) and _head_bytes(event) > HEAD_MAX_BYTES:
+            raise h11.RemoteProtocolError("a head that is too long", error_status_hint=431)
         if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
             raise h11.RemoteProtocolError("a body without Content-Length", error_status_hint=411)
         return event
@@ -70,6 +72,8 @@ class Protocol(H11Protocol):
         self.conn = _Connection(h11.SERVER, HEAD_MAX_BYTES)
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        #: Called when the connection is there, with TLS after the handshake.
+        self.made: Callable[[Protocol], None] | None = None
 
     def pause_writing(self) -> None:
         """Give the client some time to read what it asked for; then its request must not hold others up."""
@@ -89,6 +93,8 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         """Take a connection, or refuse it when there are too many."""
         super().connection_made(transport)
+        if self.made is not None:
+            self.made(self)
         connection = transport.get_extra_info("socket")
         if connection.family == socket.AF_UNIX:
             try:
@@ -97,6 +103,9 @@ class Protocol(H11Protocol):
                 transport.abort()
                 return
             self.app_state = {**self.app_state, PEER_STATE: peer}
+        certificate = transport.get_extra_info("peercert")  # only of one that was verified
+        if certificate:
+            self.app_state = {**self.app_state, CERTIFICATE_STATE: names_in_certificate(certificate)}
         if len(self.connections) > self._limit:
             self._answer(BusyError(f"{self._limit} connections are open already", retry_after_seconds=5))
             return
@@ -160,3 +169,10 @@ class Protocol(H11Protocol):
         for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def _head_bytes(request: h11.Request) -> int:
+    """Return about how long a request's head was: h11 itself bounds only those that come in pieces."""
+    return (
+        len(request.method) + len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers)
+    )

@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
+import weakref
 from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from fabricd.daemon.protocol import HEAD_MAX_BYTES, IDLE_SECONDS, Protocol
+from fabricd.daemon.protocol import HEAD_MAX_BYTES, HEAD_SECONDS, IDLE_SECONDS, Protocol
 
 _log = logging.getLogger("fabricd.server")
 
@@ -20,6 +23,10 @@ _BEAT_SECONDS = 1.0
 #: for both, and without a free descriptor it logs one fault for each of so many tries: 2048 lines, again and again.
 BACKLOG = 2048
 _ACCEPTS_AT_ONCE = 32
+#: Connections beyond the limit that are secured, only to be told that there are too many.
+_REFUSALS = 32
+#: For a client to answer the end of a TLS connection.
+_FAREWELL_SECONDS = 3.0
 #: A loop that was away for longer than this is worth a warning.
 _LATE_SECONDS = 1.0
 
@@ -32,9 +39,18 @@ class Server(uvicorn.Server):
         stopping: set by the signals' handlers.
         max_connections: how many may be open.
         beat: called every second from the loop.
+        tls: what a new connection over TCP is secured with, at the moment; None: TCP without TLS.
     """
 
-    def __init__(self, app: ASGIApp, stopping: asyncio.Event, max_connections: int, beat: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        stopping: asyncio.Event,
+        max_connections: int,
+        beat: Callable[[], None],
+        *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         config = uvicorn.Config(
             app,
             http=Protocol,
@@ -53,6 +69,10 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._stopping = stopping
         self._beat = beat
+        #: Accepted, and not yet secured. Whoever has failed is forgotten with its last reference.
+        self._greeting: weakref.WeakSet[Protocol] = weakref.WeakSet()
+        self._tls = _CurrentTls(tls, self._too_many) if tls else None
+        self._max_connections = max_connections
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -60,10 +80,36 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; the kernel's queue stays longer than what asyncio takes from it at once."""
-        await super().startup(sockets)
+        """Listen: with TLS over TCP, without it on Unix sockets.
+
+        The kernel's queue stays longer than what asyncio takes from it at once.
+        """
+        self.servers = []
         for listener in sockets or []:
+            over_tcp = listener.family != socket.AF_UNIX
+            options: dict[str, Any] = {}
+            if self._tls is not None and over_tcp:
+                options = {
+                    "ssl": self._tls,
+                    "ssl_handshake_timeout": HEAD_SECONDS,
+                    "ssl_shutdown_timeout": _FAREWELL_SECONDS,
+                }
+            server = await asyncio.get_running_loop().create_server(
+                self._protocol, sock=listener, backlog=_ACCEPTS_AT_ONCE, **options
+            )
+            self.servers.append(server)
             listener.listen(BACKLOG)
+        self.started = True
+
+    def _protocol(self) -> Protocol:
+        protocol = Protocol(config=self.config, server_state=self.server_state, app_state={})
+        if self._tls is not None:
+            self._greeting.add(protocol)
+            protocol.made = self._greeting.discard
+        return protocol
+
+    def _too_many(self) -> bool:
+        return len(self._greeting) + len(self.server_state.connections) > self._max_connections + _REFUSALS
 
     async def main_loop(self) -> None:
         """Beat every second until the daemon is to stop."""
@@ -102,3 +148,26 @@ class Server(uvicorn.Server):
             connection.transport.abort()
         if tasks:
             await asyncio.wait(tasks, timeout=0.1)
+
+
+class _CurrentTls(ssl.SSLContext):
+    """The context that there is at the moment: each new connection takes the latest certificates, old ones go on.
+
+    Args:
+        current: returns it.
+        too_many: whether so many connections are open that this one cannot even be told so.
+    """
+
+    def __new__(cls, current: Callable[[], ssl.SSLContext], too_many: Callable[[], bool]) -> Self:
+        context = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        context._current, context._too_many = current, too_many
+        return context
+
+    _current: Callable[[], ssl.SSLContext]
+    _too_many: Callable[[], bool]
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        """Begin a connection's TLS; an OSError ends the connection, without a word."""
+        if self._too_many():
+            raise ConnectionAbortedError("too many connections")
+        return self._current().wrap_bio(*arguments, **options)

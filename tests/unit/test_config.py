@@ -42,7 +42,7 @@ def test_defaults_are_loopback_and_no_peers():
     loaded = read()
     config = loaded.config
     assert (config.host, config.port, config.peers, config.token_file) == ("127.0.0.1", 7470, (), None)
-    assert (loaded.token, loaded.file, config.beyond_loopback) == (None, None, False)
+    assert (loaded.credentials.token, loaded.file, config.beyond_loopback) == (None, None, False)
 
 
 def test_every_setting_has_a_rule_and_its_default_keeps_it():
@@ -161,7 +161,7 @@ def test_beyond_loopback_needs_a_token(tmp_path):
     for host in ("0.0.0.0", "::", "192.0.2.2", "fd00::1"):
         assert "token_file" in faults(host=host)[0]
     loaded = read(host="0.0.0.0", token_file=str(token))
-    assert (loaded.token, loaded.config.beyond_loopback) == ("secret", True)
+    assert (loaded.credentials.token, loaded.config.beyond_loopback) == ("secret", True)
     assert "secret" not in repr(loaded)
     for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
         assert not read(host=host).config.beyond_loopback
