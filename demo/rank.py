@@ -52,7 +52,7 @@ def open_fabricd() -> World:
     """Ask the daemon for a communicator on the best path."""
     import fabric_client
 
-    communicator = fabric_client.create_communicator()
+    communicator = fabric_client.create_communicator(engine="mpi")
     return World(
         rank=communicator.rank,
         size=communicator.size,
