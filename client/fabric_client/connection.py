@@ -78,6 +78,7 @@ class Connection:
         body: Any = None,
         params: Mapping[str, str] | None = None,
         wait: float = 0.0,
+        seconds: float = ANSWER_SECONDS,
     ) -> httpx.Response:
         """Ask once.
 
@@ -87,6 +88,7 @@ class Connection:
             body: a model, sent as JSON.
             params: query.
             wait: seconds that the daemon may hold the answer back (``?wait=``); 0 sends no such parameter.
+            seconds: for the answer to come, beyond that.
 
         Raises:
             TransientError: not reached, or not now.
@@ -102,13 +104,21 @@ class Connection:
                 params=query,
                 content=None if body is None else to_json(body),
                 headers={} if body is None else {"Content-Type": "application/json"},
-                timeout=httpx.Timeout(ANSWER_SECONDS + wait, connect=CONNECT_SECONDS),
+                timeout=httpx.Timeout(seconds + wait, connect=CONNECT_SECONDS),
             )
         except httpx.TransportError as error:
             raise self._not_reached(error) from error
         return self._checked(response)
 
-    def get(self, path: str, kind: type[T], *, params: Mapping[str, str] | None = None, wait: float = 0.0) -> T:
+    def get(
+        self,
+        path: str,
+        kind: type[T],
+        *,
+        params: Mapping[str, str] | None = None,
+        wait: float = 0.0,
+        seconds: float = ANSWER_SECONDS,
+    ) -> T:
         """Return what ``path`` holds, decoded and validated.
 
         Raises:
@@ -116,7 +126,7 @@ class Connection:
             FabricError: what the daemon answered.
             ParseError: an answer that is not a ``kind``.
         """
-        response = self.request("GET", path, params=params, wait=wait)
+        response = self.request("GET", path, params=params, wait=wait, seconds=seconds)
         return from_json(response.content, kind, what=f"answer of {self.address} to {path}")
 
     @contextmanager

@@ -41,7 +41,7 @@ async def get_export(request: Request, services: UsesServices, form: str, node: 
 
         def cluster() -> Exported:
             names = node_names(known)
-            places = placement(known) if form == "slurm-topology" else {}
+            places = placement(services.placement_files.applied(known)) if form == "slurm-topology" else {}
             nodes = {name: known[node_id] for node_id, name in names.items()}
             return export_cluster(form, nodes, places={names[node_id]: place for node_id, place in places.items()})
 

@@ -1,6 +1,7 @@
 """This node, and the nodes around it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -22,6 +23,9 @@ router = APIRouter(dependencies=[READ])
 
 GENERATION_HEADER = "X-Fabricd-Generation"
 INSTANCE_HEADER = "X-Fabricd-Instance"
+#: An agent waits so much longer for networks: working them out takes seconds for ten thousand nodes.
+_NETWORKS_SECONDS = 60.0
+_PIECE_BYTES = 64 * 1024
 
 Generation = Annotated[
     int | None, Query(ge=0, le=2**53, description="generation already known: with wait, answer when it is another")
@@ -66,23 +70,26 @@ async def get_cluster(
     An agent passes this on; then "this node" is the map node that answers.
     """
     if must_pass_on(request, services):
-        return PassedOn(request, services, wait=wait)
-    nodes = services.nodes
+        return PassedOn(request, services, wait=wait + (_NETWORKS_SECONDS if networks else 0.0))
+    nodes, overview = services.nodes, services.overview
 
     def etag() -> str:
-        form = ("-s" if summary else "") + (f"-n{services.overview.version}" if networks else "")
+        form = ("-s" if summary else "") + (f"-n{overview.version}" if networks else "")
         return _etag(f"{nodes.instance}-{nodes.map_version.number}{form}")
 
     await _until_news(request, services, nodes.map_version, etag, wait, generation)
+    known = _matches(request, etag()) and not (networks and not overview.version)
+    found = await overview.find() if networks and not known else None
     headers = {GENERATION_HEADER: str(nodes.map_version.number), INSTANCE_HEADER: nodes.instance}
     headers = {"ETag": etag(), "Cache-Control": "no-cache", **headers}
-    if _matches(request, headers["ETag"]):
+    if known:
         return Response(status_code=304, headers=headers)
-    found = await services.overview.find() if networks else None
-    cluster = nodes.status(summary=summary)
+    lists: dict[str, Iterable[object]] = {"nodes": nodes.listing(summary=summary)}
+    head = nodes.head()
     if found is not None:
-        cluster = replace(cluster, networks=found.networks, no_network=found.rejected, places=found.places)
-    return json_response(cluster, headers=headers) if summary else _WholeCluster(cluster, headers)
+        lists |= {"networks": found.networks, "no_network": found.rejected, "places": found.places}
+        head = replace(head, networks=(), no_network=(), places=(), networks_age_seconds=overview.age_seconds(found))
+    return await _in_pieces(head, lists, headers)
 
 
 @router.get("/v1/nodes/{node}", responses=answers(NodeStatus))
@@ -122,19 +129,46 @@ async def _until_news(
         raise BusyError("the daemon is stopping", retry_after_seconds=2)
 
 
-class _WholeCluster(StreamingResponse):
-    """All nodes with their snapshots, written one by one: there may be a gigabyte of them, and others wait."""
+async def _in_pieces(
+    head: ClusterStatus, lists: Mapping[str, Iterable[object]], headers: Mapping[str, str]
+) -> Response:
+    """Return a status whose lists are made up and written bit by bit: there may be a gigabyte, and others wait.
 
-    def __init__(self, cluster: ClusterStatus, headers: dict[str, str]) -> None:
-        super().__init__(self._pieces(cluster), headers=headers, media_type="application/json")
+    Args:
+        head: the status with these lists empty.
+        lists: what goes into them, by field, in their order.
+        headers: of the answer.
+    """
+    pieces = _pieces(head, lists)
+    first = await anext(pieces)
+    second = await anext(pieces, None)
+    if second is None:
+        return Response(first, headers=headers, media_type="application/json")
 
-    async def _pieces(self, cluster: ClusterStatus) -> AsyncIterator[bytes]:
+    async def whole() -> AsyncIterator[bytes]:
+        yield first
+        yield second
+        async for piece in pieces:
+            yield piece
+
+    return StreamingResponse(whole(), headers=headers, media_type="application/json")
+
+
+async def _pieces(head: ClusterStatus, lists: Mapping[str, Iterable[object]]) -> AsyncGenerator[bytes, None]:
+    rest = to_json(head)
+    written = bytearray()
+    for name, items in lists.items():
         # The first such words are the field's: within a string the quotes would be escaped.
-        before, after = to_json(replace(cluster, nodes=())).split(b'"nodes":[]', 1)
-        yield before + b'"nodes":['
-        for number, node in enumerate(cluster.nodes):
-            yield (b"," if number else b"") + to_json(node)
-        yield b"]" + after
+        before, rest = rest.split(f'"{name}":[]'.encode(), 1)
+        written += before + f'"{name}":['.encode()
+        for number, item in enumerate(items):
+            written += (b"," if number else b"") + to_json(item)
+            if len(written) >= _PIECE_BYTES:
+                yield bytes(written)
+                written.clear()
+                await asyncio.sleep(0)  # writing need not wait for anybody, and then others would
+        written += b"]"
+    yield bytes(written) + rest
 
 
 def _etag(text: str) -> str:

@@ -7,6 +7,7 @@ from fabricd.api.longpoll import first_of, until_gone
 from fabricd.api.message import answers, json_response, read_body, takes
 from fabricd.api.scope import PLAN
 from fabricd.api.services import UsesServices
+from fabricd.background import in_thread
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.model.collective import CollectivePlan
 from fabricd.model.plan_request import PlanRequest
@@ -31,5 +32,6 @@ async def post_plan(request: Request, services: UsesServices) -> Response:
         if services.maps is not None:
             error.hint = f"this daemon is an agent; ask one that holds the map. {error.hint}"
         raise
-    plan = await first_of(services.plans.make(asked, nodes), until_gone(request.receive))
+    placed = await in_thread(lambda: services.placement_files.applied(nodes), name="placement")
+    plan = await first_of(services.plans.make(asked, placed), until_gone(request.receive))
     return Response(status_code=499) if plan is None else json_response(plan, headers={"Cache-Control": "no-store"})

@@ -19,6 +19,7 @@ from fabricd.cluster.measuring import Measurer
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.overview import Overview
 from fabricd.cluster.peer_post import PeerPost
+from fabricd.cluster.placement_files import PlacementFiles
 from fabricd.config import Config
 from fabricd.credentials import Credentials
 from fabricd.metrics import Metrics
@@ -47,6 +48,7 @@ class Services:
     measurer: Measurer = field(init=False)
     groups: GroupService = field(init=False)
     overview: Overview = field(init=False)
+    placement_files: PlacementFiles = field(init=False)
     #: Of an agent: who holds the map. None: this daemon does.
     maps: MapClient | None = field(init=False, default=None)
 
@@ -61,7 +63,8 @@ class Services:
             self.measurer = AgentMeasurer(self.nodes, post, directory, clock=self.clock)
         else:
             self.measurer = Measurer(self.nodes, post, clock=self.clock)
-        self.overview = Overview(self.nodes, self.measurer, self.searches)
+        self.placement_files = PlacementFiles(self.config.placement_files)
+        self.overview = Overview(self.nodes, self.measurer, self.placement_files, self.searches, clock=self.clock)
         planner = MeasuringPlanner(
             self.nodes, self.measurer, post, max_age_seconds=lambda: self.config.measure_max_age_seconds
         )

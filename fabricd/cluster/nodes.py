@@ -6,9 +6,9 @@ changed, not on how many nodes there are.
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 from fabricd.cluster.changes import node_events, snapshot_events
 from fabricd.cluster.history import History
@@ -178,14 +178,26 @@ class NodeMap:
         Raises:
             BusyError: this node has no snapshot yet.
         """
+        return replace(self.head(), nodes=tuple(self.listing(summary=summary)))
+
+    def listing(self, *, summary: bool = False) -> Iterator[NodeStatus]:
+        """Return the nodes as they are now, in that order; each is made up when it is taken.
+
+        Raises:
+            BusyError: this node has no snapshot yet.
+        """
         here = self._local_status(summary)
-        others = (peer for peer in self._peers.values() if peer.instance != self.instance)
-        peers = sorted((self._peer_status(peer, summary) for peer in others), key=_by_name)
+        others = [peer for peer in self._peers.values() if peer.instance != self.instance]
+        others.sort(key=lambda peer: (peer.name, peer.url))
+        return chain([here], (self._peer_status(peer, summary) for peer in others))
+
+    def head(self) -> ClusterStatus:
+        """Return the status without any node."""
         heard = self._store_heard_at
         return ClusterStatus(
             instance=self.instance,
             generation=self.map_version.number,
-            nodes=(here, *peers),
+            nodes=(),
             conflicts=self._roster.conflicts,
             event_cursor=self.history.cursor,
             store=replace(self._store, age_seconds=None if heard is None else self._clock() - heard),
@@ -316,10 +328,6 @@ def _schema_note(schema: int) -> str:
         return ""
     what = "newer: facts that this daemon does not know are left out" if schema > SCHEMA else "older: facts may lack"
     return f"its snapshot has schema {schema}, this daemon has {SCHEMA}; {what}"
-
-
-def _by_name(node: NodeStatus) -> tuple[str, str]:
-    return (node.name, node.url)
 
 
 def _told(peer: Peer) -> tuple[object, ...]:

@@ -91,3 +91,5 @@ class ClusterStatus:
     networks: tuple[Network, ...] | None = None
     no_network: tuple[Rejected, ...] | None = None  #: ports that are on none, "node_id/port", and why
     places: tuple[Place, ...] | None = None  #: where nodes stand
+    #: Age of these three where the map has changed since; 0: they are of the nodes above.
+    networks_age_seconds: float | None = None

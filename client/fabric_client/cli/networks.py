@@ -15,9 +15,11 @@ from fabricd.model.cluster import ClusterStatus
 from fabricd.model.network import Network, role_rank
 from fabricd.model.path import Rejected, Transport
 from fabricd.model.placement import Place
-from fabricd.units import format_bandwidth
+from fabricd.units import format_bandwidth, format_time
 
 _COLUMNS = ("NETWORK", "KIND", ">NODES", ">PORTS", ">SPEED", "RAIL", "ROLE", "VERIFIED", "REASON")
+#: A daemon works networks out when it is asked, which takes seconds for ten thousand nodes.
+_WORK_SECONDS = 60.0
 _ORDER = {transport: place for place, transport in enumerate(Transport)}
 AllOption = Annotated[bool, typer.Option("--all", help="Show also the ports that are on no network, and why.")]
 
@@ -62,9 +64,11 @@ def _found(origin: str | None) -> _Found:
         found = find_networks(source.nodes)
         return found.networks, found.rejected, source.names(), placement(source.nodes)
     asked = {"summary": "1", "networks": "1"}
-    cluster = source.connection.get("/v1/cluster", ClusterStatus, params=asked)
+    cluster = source.connection.get("/v1/cluster", ClusterStatus, params=asked, seconds=_WORK_SECONDS)
     names = {node.node_id: node.name for node in cluster.nodes}
     places = {place.node: place for place in cluster.places or ()}
+    if cluster.networks_age_seconds:
+        typer.echo(f"as of {format_time(cluster.networks_age_seconds)} ago; the map has changed since", err=True)
     return cluster.networks or (), cluster.no_network or (), names, places
 
 
