@@ -29,7 +29,7 @@ def as_numpy(value: object, what: str) -> NDArray[Any]:
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value, what)
     try:
-        return np.asarray(memoryview(value))  # type: ignore[call-overload]  # what is no buffer raises TypeError
+        return np.asarray(memoryview(value))  # type: ignore[arg-type]  # what is no buffer raises TypeError
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{what} is a {type(value).__name__}, not an array: it has neither the buffer protocol nor DLPack",

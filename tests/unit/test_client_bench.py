@@ -77,7 +77,7 @@ def test_right_results_pass_and_one_wrong_element_is_found(collective):
 
 @pytest.mark.parametrize(("spoil", "status"), [(False, 0), (True, 1)])
 def test_the_exit_status_tells_wrong_results(monkeypatch, capsys, spoil, status):
-    monkeypatch.setattr(bench_worker, "create_communicator", lambda: Alone(spoil))
+    monkeypatch.setattr(bench_worker, "create_communicator", lambda **_: Alone(spoil))
     assert bench_worker.run_rank(BenchOptions(end="4K", iterations=1)) == status
     assert ("FAILED" in capsys.readouterr().out) == spoil
     assert bench_worker.run_rank(BenchOptions(end="4K", iterations=1, json=True)) == status
