@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fabric_client.engine.base import Pending
 from fabric_client.ops import ReduceOp, parse_op
-from fabricd.errors import InputError
+from fabricd.errors import EngineError, InputError
 
 if TYPE_CHECKING:
     from fabric_client.runner import Runner
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 #: What a call gives back: the user's ``out``, or the new result in the kind of the user's input; None for nothing.
 Given = tuple[object, Any, object] | None
 
+_PAYLOAD_MAX = 1 << 16
 _WORD_BYTES = 7  #: of a payload, in one count: counts are of 63 bits
 
 
@@ -103,6 +104,8 @@ class Operations:
     def _share(self, payload: bytes, timeout: float | None) -> list[bytes]:
         """Give a few bytes to all ranks; return everybody's. For the communicator's own business, on any engine."""
         lengths = self._exchange_counts([len(payload)] * self.size, timeout)
+        if max(lengths) > _PAYLOAD_MAX:
+            raise EngineError(f"a rank shares {max(lengths)} bytes: it runs another version, or another operation")
         parts: list[bytearray] = [bytearray() for _ in lengths]
         for first in range(0, max(lengths), _WORD_BYTES):
             word = int.from_bytes(payload[first : first + _WORD_BYTES].ljust(_WORD_BYTES, b"\0"))

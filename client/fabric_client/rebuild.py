@@ -20,9 +20,10 @@ def rebuild_communicator(comm: "Communicator", joined: Joined, group: str, timeo
 
     again = joined.again(replace(joined.identity, group=group), timeout=timeout)
     try:
-        # What one rank cannot change keeps all from changing: every rank must come to the same end.
-        told = comm._share(_unchangeable(joined, again)[:_TOLD_MAX].encode(), timeout)
-        changed = {rank: text.decode(errors="replace") for rank, text in enumerate(told) if text}
+        # What one rank cannot change keeps all from changing. They agree by the daemon: the old path may be dead.
+        mine = {f"changes.{comm.rank}": _unchangeable(joined, again)[:_TOLD_MAX]}
+        told = again.rendezvous.fence(0, mine, timeout=timeout)
+        changed = {rank: text for rank in range(comm.size) if (text := told.get(f"changes.{rank}"))}
         if changed:
             raise CommunicatorError(
                 f"rebuild: the new plan changes what the {joined.answer.plan.engine} engine takes only when a process "

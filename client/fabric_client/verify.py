@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Of each host so many devices are told, those that carried most.
 _MAX_DEVICES = 32
+_REPORT_MAX = 1 << 16  #: bytes of a report, unpacked
 
 
 def verify_communicator(comm: "Communicator", nbytes: int, timeout: float | None) -> Verification:
@@ -33,7 +34,7 @@ def verify_communicator(comm: "Communicator", nbytes: int, timeout: float | None
     comm.barrier(timeout=timeout)
     carried = between(before, read_counters(view))
     report = zlib.compress(json.dumps(_report(comm.rank, plan, view, carried)).encode())
-    reports = [json.loads(zlib.decompress(part)) for part in comm._share(report, timeout)]
+    reports = [_unpacked(part) for part in comm._share(report, timeout)]
     return judge(_hosts(reports), nbytes, planned=plan is not None, direct=comm._engine.direct_memory)
 
 
@@ -57,6 +58,12 @@ def _report(rank: int, plan: "GroupPlan | None", view: LocalView, carried: dict[
         "same_bytes": {name: sorted(stacked_on(name)) for name in planned},
         "rails": _rails(planned, view),
     }
+
+
+def _unpacked(report: bytes) -> dict[str, Any]:
+    """Return what another rank told."""
+    told: dict[str, Any] = json.loads(zlib.decompressobj().decompress(report, _REPORT_MAX))
+    return told
 
 
 def _rails(planned: set[str], view: LocalView) -> dict[str, str]:

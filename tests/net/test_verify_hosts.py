@@ -70,3 +70,32 @@ def test_ranks_of_one_host_that_talk_through_sockets(cluster):
     told = verified(cluster, "loopback", (0, 0), MPIR_CVAR_NOLOCAL="1", UCX_TLS="tcp,self", UCX_NET_DEVICES="data")
     assert [one["verdict"] for one in told] == ["FELL_BACK_TO_SOCKET"] * 2
     assert "shared memory is planned; lo sent" in told[0]["told"]
+
+
+@pytest.mark.timeout(120)
+def test_a_cable_that_is_pulled_makes_the_plan_stale_and_what_needs_a_restart_is_named(cluster):
+    hosts, environment = cluster
+    jobs = []
+    try:
+        for rank, host in enumerate(hosts):
+            env = {**environment, "RANK": str(rank), "WORLD_SIZE": "2", "FABRICD_GROUP": "stale"}
+            command = [sys.executable, "-m", "tests.e2e.rank_stale"]
+            jobs.append(host.popen(command, env=env, stdin=-1, stdout=-1, stderr=-1))
+        assert [json.loads(job.stdout.readline()) for job in jobs] == [{"stale": [], "total": 2}] * 2
+        hosts[1].link("data").pull()
+        for told in [json.loads(job.stdout.readline()) for job in jobs]:
+            assert "h1: data (planned) link down: up -> down" in told["stale"]
+            assert "UCX_NET_DEVICES=front instead of data (on ranks 0-1)" in told["refused"]
+        hosts[1].link("data").plug()
+        for job in jobs:
+            job.stdin.write("\n")
+            job.stdin.flush()
+        for job in jobs:
+            out, errors = job.communicate(timeout=40)
+            assert job.returncode == 0, errors
+            assert (json.loads(out), errors) == ({"total": 2, "group": "stale+2"}, "")
+    finally:
+        hosts[1].link("data").plug()
+        for job in jobs:
+            job.kill()
+            job.communicate()
