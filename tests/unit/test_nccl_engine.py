@@ -155,6 +155,22 @@ def test_after_an_end_in_order_nothing_can_be_started(rank):
         rank.all_reduce()
 
 
+def test_a_split_waits_for_what_is_under_way(rank):
+    stream = rank.device.library.shim_stream_create()
+    rank.device.current = stream
+    rank.device.library.shim_compute(80, stream)
+    pending, _ = rank.all_reduce()
+    making = rank.engine.split(7, 0)
+    time.sleep(0.03)
+    assert not making.test()
+    wait(making)
+    assert pending.reached()
+    assert (making.engine().rank, making.engine().size) == (0, 1)
+    nobody = rank.engine.split(None, 0)
+    wait(nobody)
+    assert nobody.engine() is None
+
+
 def test_a_tag_is_refused(rank):
     array = rank.engine.arrays.as_input(HostArray(np.ones(3)))
     for start in (lambda: rank.engine.send(array, 0, 1), lambda: rank.engine.receive(array, 0, 1)):

@@ -184,6 +184,10 @@ class NcclComm:
             raise
         self.binding.groupEnd()
 
+    def settled(self) -> bool:
+        """Tell whether the streams have come to the end of all that was started."""
+        return all(pending.reached() for pending in list(self._pending))
+
     def ended(self, pending: NcclPending) -> None:
         """Let go of an operation that has ended."""
         self._pending.discard(pending)

@@ -1,5 +1,6 @@
 """Engines of some of the ranks, made of an NCCL engine."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from fabric_client.blocking import BlockingCall
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from fabric_client.engine.nccl import NcclEngine
 
 _NO_COLOR = -1  #: NCCL_SPLIT_NOCOLOR; source: nccl.h
+_NAP_SECONDS = 0.001
 
 
 class Split:
@@ -22,10 +24,9 @@ class Split:
 
     def __init__(self, parent: "NcclEngine", color: int | None, key: int) -> None:
         self._parent = parent
-        number = _NO_COLOR if color is None else color
-        self._call: BlockingCall[Any] = BlockingCall(
-            lambda: parent.comm.call("split", lambda raw: raw.commSplit(number, key)), "ncclCommSplit"
-        )
+        self._color = _NO_COLOR if color is None else color
+        self._key = key
+        self._call: BlockingCall[Any] = BlockingCall(self._split, "ncclCommSplit")
 
     def test(self) -> bool:
         """See the protocol."""
@@ -34,6 +35,13 @@ class Split:
             return True
         self._parent.comm.check("split")
         return False
+
+    def _split(self) -> Any:
+        comm = self._parent.comm
+        while not comm.settled():  # NCCL's manual: what is under way on the communicator might cause a deadlock
+            comm.check("split")
+            time.sleep(_NAP_SECONDS)
+        return comm.call("split", lambda raw: raw.commSplit(self._color, self._key))
 
     def engine(self) -> Engine | None:
         """See the protocol."""
