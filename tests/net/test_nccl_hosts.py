@@ -20,7 +20,8 @@ device = HostDevice("gpu" + os.environ["RANK"])
 with fabric_client.create_communicator(engine="nccl", device=device, timeout=40) as comm:
     result = comm.all_reduce(HostArray(numpy.full(300_000, comm.rank + 1.0)))
     seen = device.library.shim_environment(b"NCCL_SOCKET_IFNAME")
-    print(json.dumps({"sum": float(result.data[-1]), "explain": comm.explain(), "interface": seen.decode()}))
+    said = {"explain": comm.explain(), "interface": seen.decode(), "verdict": str(comm.verify(4 << 20))}
+    print(json.dumps({"sum": float(result.data[-1]), **said}))
 """
 
 pytestmark = pytest.mark.root
@@ -45,6 +46,7 @@ def test_nccls_bytes_take_the_network_that_was_measured_faster(tmp_path):
     for one in told:
         assert one["sum"] == 3.0
         assert one["interface"] == "=b"
+        assert one["verdict"].startswith("CONFIRMED")
         assert "chosen 10.69.0.0/24" in one["explain"]
         assert "NCCL_SOCKET_IFNAME==b (10.69.0.0/24 joins the nodes" in one["explain"]
     assert sent["b"] > 2_400_000
