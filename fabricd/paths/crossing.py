@@ -37,7 +37,7 @@ class Side:
     way: Way
     #: What two sides must share for one of them to stand for both, but for the switch that they are plugged into.
     likeness: tuple[object, ...]
-    worth: tuple[float, int, float]  #: the least is the best: bandwidth, what speaks against it, latency
+    worth: tuple[float, bool, int, float]  #: the least is the best: bandwidth, a copy, cautions, latency
 
     @property
     def name(self) -> str:
@@ -115,7 +115,7 @@ def _sides(network: Network, end: End, tables: PortTables, *, away: bool, every:
             nearest, rail = far[port.interface] == least, rails.get(port.interface)
             kind = types[port.interface]
             width = min(way.width, port.speed_bytes_per_second or 0)
-            worth = (-width, way.demerits + len(facts.cautions), way.latency_seconds)
+            worth = (-width, way.gdr is False, len(way.cautions) + len(facts.cautions), way.latency_seconds)
             side = Side(end, port, facts, kind, nearest, rail, way, (figures, way.likeness), worth)
             sides.setdefault((side.likeness, facts.leaf, port.interface if every else ""), side)
     return list(sides.values())

@@ -39,14 +39,15 @@ def why_behind(path: Path, best: Path, policy: Policy) -> str:
         f"by policy {policy}, {best.transport} comes before {path.transport}" + _would_be(path, best),
         _slower(path, best),
         f"as fast, but over {path.transport} instead of {best.transport}",
-        f"as fast, but more speaks against it: {'; '.join(_against(path))}",
+        f"as fast, but copied in host memory at {' and at '.join(_copied(path))}",
+        f"as fast, but more speaks against it: {'; '.join(path.cautions)}",
     )
     return reasons[part]
 
 
-def _against(path: Path) -> Iterator[str]:
-    yield from path.cautions
-    yield from (f"copied in host memory on the way to {end.port}" for end in path.ends if end.gdr is False)
+def _copied(path: Path) -> Iterator[str]:
+    """Yield the ports whose data goes through host memory."""
+    return (end.port for end in path.ends if end.gdr is False)
 
 
 def _would_be(path: Path, best: Path) -> str:

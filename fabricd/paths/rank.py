@@ -14,7 +14,7 @@ _EVIDENCE_ORDER = {evidence: order for order, evidence in enumerate(Evidence)}
 _LAST = float("inf")
 
 RankKey = tuple[bool, float, bool, float, int, int, int, int, int, tuple[str, ...]]
-OrderKey = tuple[bool, bool, int, int, float, int, int, RankKey]
+OrderKey = tuple[bool, bool, int, int, float, int, int, int, RankKey]
 
 #: Estimates of different networks rest on nominal figures: what differs by less than this many digits is a tie.
 _DIGITS = 3
@@ -25,8 +25,8 @@ def order_key(path: Path, estimated: Estimate | None, policy: Policy) -> OrderKe
 
     In this order: there is a path at all; nothing that it needs is missing from what is known; what its network is for
     (an NVLink domain is for data alone); by policy ``priority`` the class of transport; the least estimated time, known
-    before unknown, between nodes in three digits; between nodes the class of transport; less that speaks against it
-    (cautions, copies in host memory); and what ``rank_key`` says.
+    before unknown, between nodes in three digits; between nodes the class of transport; fewer copies in host memory,
+    which take processors and memory from others; fewer cautions; and what ``rank_key`` says.
     """
     between = bool(path.network)
     transport = _TRANSPORT_ORDER[path.transport]
@@ -38,7 +38,8 @@ def order_key(path: Path, estimated: Estimate | None, policy: Policy) -> OrderKe
         transport if policy is Policy.PRIORITY else 0,
         _LAST if time is None else float(f"{time:.{_DIGITS}g}") if between else time,
         transport if between else 0,
-        len(path.cautions) + sum(end.gdr is False for end in path.ends),
+        sum(end.gdr is False for end in path.ends),
+        len(path.cautions),
         rank_key(path),
     )
 

@@ -50,11 +50,6 @@ class Way:
     #: What two ways must share for one of them to stand for both.
     likeness: tuple[object, ...] = ()
 
-    @property
-    def demerits(self) -> int:
-        """How much speaks against it: cautions, and a copy in host memory."""
-        return len(self.cautions) + (self.gdr is False)
-
 
 def _way(hops: Hops, *, relay: str = "", gdr: bool | None = None, why: str = "", cautions: tuple[str, ...] = ()) -> Way:
     latency = _latency(hops)

@@ -214,6 +214,16 @@ def test_small_messages_go_straight_and_large_ones_stay_on_their_leaf() -> None:
     )
 
 
+def test_a_spine_is_crossed_rather_than_data_copied_in_host_memory() -> None:
+    # mlx5_6 of a has trained down, so gpu4 passes the data on; it may arrive on rail 4, far from gpu6, or on rail 6.
+    a, b = h100()
+    a = changed(a, 6, rate_bytes_per_second=25 * 10**9)
+    leaves = {f"mlx5_{rail}:1": f"leaf-{rail}" for rail in range(8)}
+    best = ask((on_leaves(a, leaves, 1), on_leaves(b, leaves, 2)), "a/gpu6", "b/gpu6").paths[0]
+    assert [(end.port, end.gdr) for end in best.ends] == [("a/mlx5_4:1", True), ("b/mlx5_6:1", True)]
+    assert best.ends[0].relay == "a/gpu4"
+
+
 def test_flows_divide_the_bottleneck() -> None:
     alone, shared = (ask(h100(), "a/gpu3", "b/gpu3", Comparison(flows=flows)).paths[0] for flows in (1, 4))
     assert alone.estimate is not None
