@@ -92,16 +92,24 @@ def test_unmodified_scripts_walk_into_the_slow_network_and_are_kept_off_it(clust
     script = ["-m", "tests.e2e.rank_torch", "plain"]
     meeting_point = {"MASTER_ADDR": hosts[0].link("front").address, "MASTER_PORT": "29500"}  # nothing else runs there
     alone = run(hosts, [[sys.executable, *script]] * 2, meeting_point)
-    launched = run(
-        hosts, [[*fabricctl("run", rank), "-n", "1", "--", sys.executable, *script] for rank in range(2)], environment
-    )
     met = run(hosts, [["sh", "-c", by_torchrun(rank, script)] for rank in range(2)], environment)
-    for told in (alone, launched, met):
+    for told in (alone, met):
         assert [(one["rank"], one["found"]) for one in told] == [(0, [3.0] * 4), (1, [3.0] * 4)]
     assert min(one["sent"]["front"] for one in alone) > MOVED_BYTES
-    for one in (*launched, *met):
+    for one in met:
         assert one["sent"]["data"] > MOVED_BYTES
         assert one["sent"]["front"] < MOVED_BYTES / 50
+
+
+def test_run_gives_its_ranks_what_meet_gives_to_other_launchers(cluster):
+    hosts, environment = cluster
+    say = (
+        "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(('GLOO', 'MASTER'))}))"
+    )
+    told = run(
+        hosts, [[*fabricctl("run", rank), "-n", "1", "--", sys.executable, "-c", say] for rank in (0, 1)], environment
+    )
+    assert [(one["GLOO_SOCKET_IFNAME"], one["MASTER_ADDR"]) for one in told] == [("data", "10.72.0.1")] * 2
 
 
 def fabricctl(command, rank):
