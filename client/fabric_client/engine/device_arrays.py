@@ -14,6 +14,8 @@ from fabricd.errors import InputError
 
 #: Handles that the interface has for streams without an address: the legacy default, and a thread's own.
 _LEGACY, _PER_THREAD = 1, 2
+#: What the interface says of ml_dtypes' bfloat16, for which it has no name.
+_TWO_BYTES = "V2"
 
 
 class DeviceArrays:
@@ -131,7 +133,7 @@ def _is_bfloat16_tensor(array: Any) -> bool:
 
 def _dtype(array: Any, interface: Mapping[str, Any], what: str) -> "np.dtype[Any]":
     name: Any = interface["typestr"]
-    if str(getattr(array, "dtype", "")).endswith("bfloat16"):
+    if _is_bfloat16_tensor(array) or (name[1:] == _TWO_BYTES and str(getattr(array, "dtype", "")) == "bfloat16"):
         try:
             from ml_dtypes import bfloat16 as name
         except ImportError as error:
