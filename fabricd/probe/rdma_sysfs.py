@@ -6,7 +6,7 @@ Source: kernel Documentation/ABI/stable/sysfs-class-infiniband.
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fabricd.errors import ParseError
@@ -69,7 +69,7 @@ class RdmaProbe:
         hcas = [
             _read_hca(verbs / name, peer_memory, count < _MAX_COUNTED_DEVICES, read) for count, name in enumerate(names)
         ]
-        numbers = _numbers(ctx, read).indices if names else {}
+        numbers = _numbers(ctx, read) if names else {}
         hcas = [replace(hca, index=numbers.get(hca.name)) for hca in hcas]
         hcas += [_read_slingshot(slingshot / name, read) for name in read.entries(slingshot)]
         if not hcas:
@@ -78,33 +78,41 @@ class RdmaProbe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaNumbers:
+class RdmaNumber:
+    """A device and the number that the kernel gave it."""
+
+    name: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaAnswer:
     """What RDMA netlink says."""
 
-    indices: dict[str, int] = field(default_factory=dict)  #: by device
+    devices: tuple[RdmaNumber, ...] = ()
 
 
-def _numbers(ctx: ProbeContext, read: FieldReader) -> RdmaNumbers:
+def _numbers(ctx: ProbeContext, read: FieldReader) -> dict[str, int]:
     try:
-        return ask(ctx, RECORDED, RdmaNumbers, _ask_kernel)
+        answer = ask(ctx, RECORDED, RdmaAnswer, _ask_kernel)
     except ProbeNotRun:
-        return RdmaNumbers()
+        return {}
     except ProbeUnsupported as stop:
         read.note("rdma netlink", f"{stop.reason}; the order of devices is not known")
-        return RdmaNumbers()
+        return {}
+    return {device.name: device.index for device in answer.devices}
 
 
-def _ask_kernel() -> RdmaNumbers:
+def _ask_kernel() -> RdmaAnswer:
     try:
         found = rdma(_RDMA_NLDEV_CMD_GET, (_ATTR_DEV_INDEX, _ATTR_DEV_NAME), limit=_MAX_DEVICES)
     except (OSError, ValueError) as error:
         raise ProbeUnsupported(str(error)) from error
-    told = [
+    told = (
         (item.attributes.get(_ATTR_DEV_NAME), unsigned(item.attributes.get(_ATTR_DEV_INDEX))) for item in found.items
-    ]
-    return RdmaNumbers(
-        indices={printable(name.rstrip(b"\0")): index for name, index in told if name and index is not None}
     )
+    numbers = ((printable(name.rstrip(b"\0")), index) for name, index in told if name and index is not None)
+    return RdmaAnswer(devices=tuple(RdmaNumber(name=name, index=index) for name, index in numbers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from fabricd.model.device import Hca, HcaPort
 from fabricd.probe.netlink import RECORDED as NETLINK
 from fabricd.probe.netlink_dump import AddressFacts, LinkFacts, NetlinkDump, SpeedFacts
 from fabricd.probe.rdma_sysfs import RECORDED as RDMA
-from fabricd.probe.rdma_sysfs import RdmaNumbers
+from fabricd.probe.rdma_sysfs import RdmaAnswer, RdmaNumber
 from fabricd.probe.verbs import RECORDED as VERBS
 from fabricd.probe.verbs import VerbsAnswer
 from tests.support.machine import Machine, PciNode
@@ -24,9 +24,13 @@ def write_answers(machine: Machine, tree: Tree, folder: Path) -> Path:
     devices = [node for node in machine.of_kind("nic") if node.words[1:] and node.words[1] != "-"]
     if devices:
         (folder / VERBS).write_bytes(to_json(_verbs(devices)))
-    numbers = {node.words[1]: int(node.attributes["index"]) for node in devices if "index" in node.attributes}
+    numbers = tuple(
+        RdmaNumber(name=node.words[1], index=int(node.attributes["index"]))
+        for node in devices
+        if "index" in node.attributes
+    )
     if numbers:
-        (folder / RDMA).write_bytes(to_json(RdmaNumbers(indices=numbers)))
+        (folder / RDMA).write_bytes(to_json(RdmaAnswer(devices=numbers)))
     return folder
 
 

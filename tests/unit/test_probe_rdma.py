@@ -27,7 +27,7 @@ def test_numbers_are_the_kernels_where_it_tells_them(tmp_path: Path) -> None:
     tree = Tree()
     for bus, name in enumerate(("mlx5_ib0", "mlx5_eth0"), 0x17):
         add_hca(tree, name, bus=bus)
-    answers = {RECORDED: b'{"indices": {"mlx5_ib0": 3, "gone": 1}}'}
+    answers = {RECORDED: b'{"devices": [{"name": "mlx5_ib0", "index": 3}, {"name": "gone", "index": 1}]}'}
     ctx = ProbeContext(roots=Roots.under(tree.write(tmp_path)), this_host=False, answers=answers)
     assert {hca.name: hca.index for hca in RdmaProbe().run(ctx).facts["hcas"]} == {"mlx5_eth0": None, "mlx5_ib0": 3}
 
