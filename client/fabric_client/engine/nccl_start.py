@@ -19,8 +19,10 @@ from fabricd.errors import (
     FabricError,
     GroupAbortedError,
     GroupConflictError,
+    GroupTimeoutError,
     RankLostError,
     UnavailableError,
+    UnreachableError,
 )
 from fabricd.install import install_line
 from fabricd.model.plan import GroupPlan
@@ -31,8 +33,8 @@ _ID_KEY = "nccl/id"
 _RANK_KEY = "nccl/rank/{}"
 #: Fences of the group's daemon: the first brings the id and everybody's GPU, the second is the farewell.
 _FIRST_FENCE, _FAREWELL_FENCE = 0, 1
-#: How long a farewell waits for ranks that compute: as long as the operation's own deadline lets it.
-_FAREWELL_SECONDS = 24 * 3600.0
+#: After so long without an answer the daemon counts as gone; ranks that have not come yet are waited for.
+_FAREWELL_SECONDS = 5.0
 
 
 def load_binding() -> Any:
@@ -192,14 +194,19 @@ class _Farewell:
 
 
 def _farewell_of(joined: Joined) -> Callable[[], _Farewell]:
-    def farewell() -> _Farewell:
-        return _Farewell(
-            BlockingCall(
-                lambda: joined.rendezvous.fence(_FAREWELL_FENCE, {}, timeout=_FAREWELL_SECONDS), "farewell fence"
-            )
-        )
+    return lambda: _Farewell(BlockingCall(lambda: _meet_again(joined), "farewell fence"))
 
-    return farewell
+
+def _meet_again(joined: Joined) -> None:
+    """Return when every rank has come, or nobody is there to tell."""
+    while True:
+        try:
+            joined.rendezvous.fence(_FAREWELL_FENCE, {}, timeout=_FAREWELL_SECONDS)
+        except GroupTimeoutError as error:
+            if isinstance(error.__cause__, UnreachableError):
+                return
+        else:
+            return
 
 
 def _version(binding: Any) -> str:
