@@ -50,7 +50,7 @@ _NO_ADDRESSES = frozenset({"firmware", "kernel", "os", "driver_version", "nvml_v
 _NAMES = {
     "hostname": "host", "node.name": "host", "node_id": "node", "system_name": "switch", "chassis_id": "switch",
     "switches.name": "switch", "switches": "switch", "block": "block", "rack": "rack", "nvlink_domain": "domain",
-    "instance_id": "instance", "site_networks.name": "network", "networks.name": "network",
+    "instance_id": "instance", "vpc": "vpc", "site_networks.name": "network", "networks.name": "network",
 }  # fmt: skip
 #: Only here may a name stand; elsewhere it would be a word that happens to be alike, such as "up".
 _NAMED = frozenset({*_NAMES, "reason", "notes", "path", "origin"})

@@ -7,7 +7,8 @@ put its ports together.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fabricd.graph.networks_fabric import efa_networks, infiniband_networks, roce_networks
+from fabricd.graph.networks_efa import efa_networks
+from fabricd.graph.networks_fabric import infiniband_networks, roce_networks
 from fabricd.graph.networks_gpudirect import gpudirect_tcp_networks
 from fabricd.graph.networks_ip import ip_networks
 from fabricd.graph.networks_nvlink import nvlink_networks

@@ -118,7 +118,7 @@ def _by_switches(
 
 def _met_by_all(name: str, ports: Sequence[_Port], guid: str) -> Network:
     reason = f"their nodes have walked over the fabric and met the same switches ({guid})"
-    return replace(_network(name, Transport.INFINIBAND, ports, reason), verified=Evidence.REPORTED)
+    return replace(_network(name, ports, reason), verified=Evidence.REPORTED)
 
 
 def _fabric(name: str, prefix: str, manager: int | None, ports: Sequence[_Port]) -> Iterator[Network]:
@@ -127,7 +127,7 @@ def _fabric(name: str, prefix: str, manager: int | None, ports: Sequence[_Port])
         facts += "; the prefix is the default one, so this may be several fabrics"
     twice = _lid_twice(ports)
     if not twice:
-        yield _network(name, Transport.INFINIBAND, ports, facts)
+        yield _network(name, ports, facts)
         return
     rails: dict[str, list[_Port]] = {}
     for one in ports:
@@ -137,7 +137,7 @@ def _fabric(name: str, prefix: str, manager: int | None, ports: Sequence[_Port])
         reason = f"{twice}: several fabrics, taken as one for each rail, by the device's name"
         for group in [[one] for one in members] if again else [members]:
             where = f"@{rail}" + (f"@{group[0].node}" if again else "")
-            yield _network(name + where, Transport.INFINIBAND, group, f"{again or reason}")
+            yield _network(name + where, group, f"{again or reason}")
 
 
 def _lid_twice(ports: Iterable[_Port]) -> str:
@@ -183,27 +183,6 @@ def roce_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) ->
     return networks
 
 
-def efa_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) -> list[Network]:
-    """Return EFA networks: EFA reaches within a subnet of the cloud, which the nodes' IP networks show."""
-    ports = [
-        _Port(node_id, hca, port)
-        for node_id, snapshot in nodes.items()
-        for hca in snapshot.hcas
-        for port in hca.ports
-        if hca.kind == "efa" and port.state in ("active", "")
-    ]
-    networks = []
-    left = {one.node for one in ports}
-    for network in ethernet:
-        here = {port.node for port in network.ports} & left
-        if here:
-            left -= here
-            members = [one for one in ports if one.node in here]
-            reason = f"EFA devices of nodes on {network.name}"
-            networks.append(_network(f"efa:{network.name}", Transport.EFA, members, reason))
-    return networks
-
-
-def _network(name: str, transport: Transport, ports: Sequence[_Port], reason: str) -> Network:
+def _network(name: str, ports: Sequence[_Port], reason: str) -> Network:
     members = tuple(one.as_network_port() for one in ports)
-    return Network(name=name, transport=transport, ports=members, reason=reason)
+    return Network(name=name, transport=Transport.INFINIBAND, ports=members, reason=reason)

@@ -57,7 +57,7 @@ def beside_gpus(snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
 
     Kept by kind of machine: snapshots that came over the network share a PCI tree that is equal on them.
     """
-    cards = tuple(one.pci_address for one in (*snapshot.hcas, *snapshot.interfaces))
+    cards = (*(hca.pci_address for hca in snapshot.hcas), *(nic.pci_address for nic in snapshot.interfaces))
     gpus = tuple(gpu.pci_address for gpu in snapshot.gpus)
     return _beside(_Tree(snapshot.pci), cards, gpus)
 

@@ -17,6 +17,7 @@ class Position:
     rack: str = ""
     zone: str = ""
     region: str = ""
+    vpc: str = ""  #: the cloud's virtual network that the node's first interface is in
     nvlink_domain: str = ""
     instance_id: str = ""  #: by which the provider knows the node
 

@@ -5,6 +5,7 @@ names none of those known here, nothing is asked. Sources: the providers' docume
 """
 
 import http.client
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ _ASK_SECONDS = 2.0
 _ALL_SECONDS = 8.0
 _MAX_BYTES = 256 * 1024
 _MAX_WORD = 255
+_MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 _AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"
 
 
@@ -145,12 +147,14 @@ def _aws(service: _Service) -> Position:
     )
     headers = {"X-aws-ec2-metadata-token": _word((token or b"").decode("ascii", "replace"))}
     data = "/latest/meta-data/"
+    first = service.word(f"{data}mac", headers)
     return Position(
         source="aws",
         origin=service.url,
         block=service.word(f"{data}placement/group-name", headers),
         zone=service.word(f"{data}placement/availability-zone", headers),
         region=service.word(f"{data}placement/region", headers),
+        vpc=service.word(f"{data}network/interfaces/macs/{first}/vpc-id", headers) if _MAC.fullmatch(first) else "",
         instance_id=service.word(f"{data}instance-id", headers),
     )
 

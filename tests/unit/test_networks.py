@@ -10,6 +10,7 @@ from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
 from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
+from fabricd.model.placement import Position
 from tests.support.nodes import hca, hgx, ib_port, mapping, nic, node, nvl_tray
 
 VETH = InterfaceKind.VETH
@@ -197,6 +198,36 @@ def test_efa_reaches_where_the_nodes_share_a_subnet():
     a = node("a", hcas=efas, interfaces=(nic("ens5", "10.0.0.1/24"),))
     b = node("b", hcas=efas[:1], interfaces=(nic("ens5", "10.0.0.2/24"),))
     assert networks(a, b)["efa:10.0.0.0/24"] == ["a/rdmap0:1", "a/rdmap1:1", "b/rdmap0:1"]
+
+
+def test_efa_leaves_neither_a_virtual_network_nor_a_zone():
+    def machine(name, address, **position):
+        efa = hca("rdmap0", replace(ib_port(), link_layer="unspecified"), kind="efa")
+        told = (Position(source="aws", **position),) if position else ()
+        return node(name, hcas=(efa,), interfaces=(nic("ens5", address),), positions=told)
+
+    def efa(*machines):
+        return {name: ports for name, ports in networks(*machines).items() if name.startswith("efa:")}
+
+    a = machine("a", "10.0.0.1/24", vpc="vpc-1", zone="use1-az1")
+    # Another subnet of the same virtual network and zone; the same addresses in another virtual network; another zone.
+    b = machine("b", "10.0.1.1/24", vpc="vpc-1", zone="use1-az1")
+    c = machine("c", "10.0.0.2/24", vpc="vpc-2", zone="use1-az1")
+    d = machine("d", "10.0.2.1/24", vpc="vpc-1", zone="use1-az2")
+    assert efa(a, b, c, d) == {
+        "efa:vpc-1.use1-az1": ["a/rdmap0:1", "b/rdmap0:1"],
+        "efa:vpc-2.use1-az1": ["c/rdmap0:1"],
+        "efa:vpc-1.use1-az2": ["d/rdmap0:1"],
+    }
+    # Where one node does not tell, subnets count, but for zones that are known to differ.
+    silent = machine("s", "10.0.0.3/24")
+    assert efa(a, silent) == {"efa:10.0.0.0/24": ["a/rdmap0:1", "s/rdmap0:1"]}
+    other = machine("o", "10.0.0.4/24", zone="use1-az2")
+    assert efa(a, other, silent) == {
+        "efa:10.0.0.0/24@use1-az1": ["a/rdmap0:1"],
+        "efa:10.0.0.0/24@use1-az2": ["o/rdmap0:1"],
+        "efa:10.0.0.0/24@unknown": ["s/rdmap0:1"],
+    }
 
 
 def test_an_nvlink_domain_spans_hosts_by_cluster_and_clique():

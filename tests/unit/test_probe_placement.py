@@ -134,11 +134,13 @@ def test_aws_is_asked_with_a_token(tmp_path):
         ("GET", data + "instance-id"): (200, "i-0abc"),
         ("GET", data + "placement/availability-zone"): (200, "us-west-2a"),
         ("GET", data + "placement/region"): (200, "us-west-2"),
+        ("GET", data + "mac"): (200, "0e:49:61:0f:c3:11"),
+        ("GET", data + "network/interfaces/macs/0e:49:61:0f:c3:11/vpc-id"): (200, "vpc-0def"),
     }
     with metadata_service(answers, ("X-aws-ec2-metadata-token", "the-token")) as (url, asked):
         result = InstanceProbe(url).run(cloud(tmp_path, **EC2))
     assert result.facts["positions"] == (
-        Position(source="aws", origin=url, zone="us-west-2a", region="us-west-2", instance_id="i-0abc"),
+        Position(source="aws", origin=url, zone="us-west-2a", region="us-west-2", vpc="vpc-0def", instance_id="i-0abc"),
     )
     assert result.notes == ("/latest/meta-data/placement/group-name: not told",)
     assert asked[0] == "PUT /latest/api/token"

@@ -245,6 +245,7 @@ JUDGED = """
   oper_state origin os parent path pci_address peer physical_function physical_state port_description port_id
   port_name prefix product profile rack rdma_device read reason region remote_pci_address remote_type role root scope
   source speed state status subnet switches system_guid system_name text topology type uuid vendor virtualization
+  vpc
   write zone
 """
 
