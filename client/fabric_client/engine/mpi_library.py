@@ -11,13 +11,13 @@ Facts of mpi4py 4.1 and MPICH 5.0 that shape this file:
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import mpi4py
 
+from fabric_client.blocking import BlockingCall
 from fabricd.errors import EngineError, FabricError, UnavailableError
 from fabricd.install import install_line
 
@@ -30,7 +30,6 @@ try:
 except (ImportError, RuntimeError) as error:
     raise UnavailableError(f"mpi4py finds no MPI library: {error}", hint=install_line("mpi")) from error
 
-_POLL_SECONDS = 0.05
 _SEGMENT = "/dev/shm/mpich_shm_"  # noqa: S108 - MPICH's own name, in POSIX shared memory
 #: What each rank of a host takes there, found by trial: MPICH 5.0 about 1 MiB, UCX 1.20 about 4 MiB.
 _SHARED_BYTES_PER_RANK = 6 << 20
@@ -52,26 +51,23 @@ def library_version() -> str:
     return f"MPICH {words[2]}"
 
 
-def initialize(check: Callable[[], FabricError | None], *, deadline: float, clock: Callable[[], float]) -> None:
+def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> None:
     """Start MPI's world model, with all threads allowed to call it.
 
     Args:
         check: asked while waiting; returns why this cannot end well any more.
-        deadline: on ``clock``; MPI that has not started by then is given up.
-        clock: seconds, monotonic.
+        deadline: of ``time.monotonic``; MPI that has not started by then is given up.
 
     Raises:
         EngineError: MPI reported an error, or did not start in time.
         FabricError: what ``check`` returned.
     """
     provided = ctypes.c_int()
-    code = _call(
+    call = BlockingCall(
         lambda: int(_library().MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided))),
         "MPI_Init_thread",
-        check,
-        deadline,
-        clock,
     )
+    code = call.wait(check, deadline=deadline)
     if code != MPI.SUCCESS:
         raise EngineError(f"MPI_Init_thread failed with code {code}")
     # mpi4py would have done this in its own start: errors come back as exceptions instead of ending the process.
@@ -81,10 +77,11 @@ def initialize(check: Callable[[], FabricError | None], *, deadline: float, cloc
         raise EngineError("this MPI library does not allow calls from several threads")
 
 
-def finalize(*, deadline: float, clock: Callable[[], float]) -> bool:
+def finalize(*, deadline: float) -> bool:
     """End MPI; every rank must do it. Tell whether it ended in time."""
     try:
-        code = _call(lambda: int(_library().MPI_Finalize()), "MPI_Finalize", lambda: None, deadline, clock)
+        call = BlockingCall(lambda: int(_library().MPI_Finalize()), "MPI_Finalize")
+        code = call.wait(lambda: None, deadline=deadline)
     except EngineError:
         return False
     return bool(code == MPI.SUCCESS)
@@ -144,30 +141,3 @@ def _library() -> ctypes.CDLL:
             if os.path.basename(path).startswith("libmpi") and ".so" in path:  # noqa: PTH119 - a string, no file
                 return ctypes.CDLL(path)
     raise UnavailableError("mpi4py has loaded no shared MPI library", hint=install_line("mpi"))
-
-
-def _call(
-    function: Callable[[], int],
-    name: str,
-    check: Callable[[], FabricError | None],
-    deadline: float,
-    clock: Callable[[], float],
-) -> int:
-    """Run a blocking MPI function in a thread and wait for it; leave the thread alone when it does not return."""
-    result: list[int] = []
-    done = threading.Event()
-
-    def run() -> None:
-        result.append(function())
-        done.set()
-
-    threading.Thread(target=run, name=f"fabricd-{name}", daemon=True).start()
-    while not done.wait(_POLL_SECONDS):
-        error = check()
-        if error is not None:
-            raise error
-        if clock() > deadline:
-            raise EngineError(
-                f"{name} did not return in time", hint="are all ranks alive and do they reach each other?"
-            )
-    return result[0]

@@ -122,7 +122,7 @@ class PlannedStart:
         self._pmi.start()
         try:
             with variables_set({**chosen, **bootstrap}):
-                mpi_library.initialize(self._failure, deadline=self._deadline, clock=time.monotonic)
+                mpi_library.initialize(self._failure, deadline=self._deadline)
             os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
             atexit.register(self._answer_finalize, os.getpid())
             comm, control, segments = _communicators(answer.size, len(beside), self._complete)
@@ -165,7 +165,7 @@ class PlannedStart:
     def _finalize(self, timeout: float) -> bool:
         self._closing = True
         self._deadline = time.monotonic() + timeout
-        return mpi_library.finalize(deadline=self._deadline, clock=time.monotonic)
+        return mpi_library.finalize(deadline=self._deadline)
 
     def _mpi_aborts(self, code: int) -> None:
         """MPICH printed why and is about to call exit: leave nothing behind, and tell the group."""
@@ -188,7 +188,7 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
     _claim_process()
     started_here = not MPI.Is_initialized()
     if started_here:
-        mpi_library.initialize(lambda: None, deadline=time.monotonic() + timeout, clock=time.monotonic)
+        mpi_library.initialize(lambda: None, deadline=time.monotonic() + timeout)
     who = "started by this client over the launcher's PMI" if started_here else "started by the user's code"
 
     def complete(pending: Pending) -> None:
@@ -205,7 +205,7 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
     def end(timeout: float) -> bool:
         if not started_here:
             return True
-        return mpi_library.finalize(deadline=time.monotonic() + timeout, clock=time.monotonic)
+        return mpi_library.finalize(deadline=time.monotonic() + timeout)
 
     return MpiEngine(comm, control, segments, end=end, lines=lines), ranks_on_host
 
