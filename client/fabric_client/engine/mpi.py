@@ -29,6 +29,8 @@ from fabric_client.ops import ReduceOp
 from fabricd.errors import InputError
 from fabricd.units import format_size
 
+_AVERAGE = ReduceOp.AVERAGE  # a module's name is looked up faster than an enum's member
+
 
 class MpiEngine:
     """MPI's collectives over one communicator; see :class:`fabric_client.engine.base.Engine`.
@@ -77,9 +79,13 @@ class MpiEngine:
             wide = array.astype(np.float32)
             narrow = narrowed(wide, out, op, self.size)
             return self._start(comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
-        source = MPI.IN_PLACE if array is out else [array, array.size, datatype]
-        after = divided(out, op, self.size) if op is ReduceOp.AVERAGE else None
-        return self._start(comm.Iallreduce, source, [out, out.size, datatype], OPS[op], after=after)
+        count = array.size
+        source = MPI.IN_PLACE if array is out else (array, count, datatype)
+        try:
+            request = comm.Iallreduce(source, (out, count, datatype), OPS[op])
+        except MPI.Exception as error:
+            raise map_error(error) from error
+        return MpiPending(request, divided(out, op, self.size) if op is _AVERAGE else None)
 
     def _all_reduce_in_pieces(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         source, target = array.reshape(-1), out.reshape(-1)

@@ -75,12 +75,14 @@ class MpiPending:
             ended = self._request.Test(self._status)
         except MPI.Exception as error:
             raise map_error(error) from error
-        if ended and self._after is not None:
+        if not ended:
+            if UNDER_WAY:
+                drive_on()
+            return False
+        if self._after is not None:
             self._after()
             self._after = None
-        if UNDER_WAY and not ended:
-            drive_on()
-        return bool(ended)
+        return True
 
 
 class Both:
