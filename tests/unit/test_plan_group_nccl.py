@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fabric_client.engine.settings import choose_settings
 from fabricd.errors import NoNetworkError
 from fabricd.localview import LocalView, ViewHca, ViewInterface
 from fabricd.model.device import GpuDriver, NvlinkFabric
@@ -160,6 +161,30 @@ def test_paths_are_not_sent_and_the_plan_says_so():
     found = plan(*(guided(member("azure-nd-h100-v5", name, number)) for number, name in enumerate("ab")))
     assert set(settings(found)) == {"NCCL_NET", "NCCL_IB_HCA"}
     assert any("a plan sets no paths: NCCL_TOPO_FILE=/" in line for line in found.because)
+
+
+def efa():
+    """Adapters of another kind, whose ports are of no link layer that the kernel has a name for."""
+    return [
+        replace(
+            one,
+            hcas=tuple(
+                replace(hca, kind="efa", ports=tuple(replace(port, link_layer="unspecified") for port in hca.ports))
+                for hca in one.hcas
+            ),
+        )
+        for one in infiniband()
+    ]
+
+
+@pytest.mark.parametrize("nodes", [infiniband, ethernet, efa])
+def test_what_a_plan_sets_is_what_the_client_applies(nodes):
+    made = nodes()
+    found = plan(*made)
+    for rank, part in enumerate(found.ranks):
+        chosen, _ = choose_settings(part.settings, view(made[rank], rank), {})
+        assert chosen == settings(found, rank)
+    assert nodes is not efa or chosen["NCCL_NET"] == "AWS Libfabric"
 
 
 @pytest.mark.parametrize(

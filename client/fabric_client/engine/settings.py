@@ -42,7 +42,7 @@ ALLOWED = frozenset(
         "UCX_TLS",
     }
 )
-_VALUE = re.compile(r"[A-Za-z0-9_.:,^/*=-]{1,1024}")
+_VALUE = re.compile(r"[A-Za-z0-9_.:,^/*= -]{1,1024}")  # NCCL's network for EFA is called "AWS Libfabric"
 
 #: Variables of a process manager. A stale one makes MPICH talk to a descriptor that is something else by now.
 _MANAGER_PREFIXES = ("PMI_", "PMIX_", "HYDI_")
@@ -88,7 +88,8 @@ def choose_settings(
         chosen[setting.name] = setting.value
         because = f" ({setting.because})" if setting.because else ""
         notes.append(f"{setting.name}={setting.value}{because}")
-    check_interface(chosen.get("GLOO_SOCKET_IFNAME", ""), view)
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        check_interface(chosen.get(name, "").removeprefix("="), view)
     if any(setting.name.startswith("UCX_") for setting in settings):  # else the user's are for something else
         effective = {**environ, **chosen}
         check_devices(effective.get("UCX_NET_DEVICES", ""), view)
