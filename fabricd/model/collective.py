@@ -7,7 +7,7 @@ the sense of nccl-tests, so that figures of different collectives and numbers of
 from dataclasses import dataclass
 
 from fabricd.model.path import Hop, PathType
-from fabricd.model.plan import Setting
+from fabricd.model.plan import Island, Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,4 +102,6 @@ class CollectivePlan:
     alternatives: tuple[Alternative, ...] = ()
     searches: tuple[Search, ...] = ()  #: in NCCL's view
     settings: tuple[Setting, ...] = ()
+    #: Where something faster joins some nodes than the TCP that joins all; none where that is not so.
+    islands: tuple[Island, ...] = ()
     because: tuple[str, ...] = ()

@@ -1,21 +1,25 @@
 """The plan of a job on nodes of a map: which GPUs take part, how they talk, and what their engines are told."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fabricd.errors import FabricError, InputError, UnknownNameError
 from fabricd.graph.nccl_xml_corrected import corrected_document
 from fabricd.graph.nccl_xml_merge import topology_of
+from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.model.collective import CollectivePlan
+from fabricd.model.observation import Outcome
 from fabricd.model.path import Policy, Transport
+from fabricd.model.plan import Island
 from fabricd.model.plan_request import MAX_NODES, MAX_RANKS, PlanRequest
 from fabricd.model.snapshot import Snapshot
-from fabricd.plan.export.slurm import hostlist
 from fabricd.plan.group_islands import find_islands
-from fabricd.plan.job_topologies import nvlink_domains, topologies_of
+from fabricd.plan.job_topologies import check_joined, nvlink_domains, topologies_of
 from fabricd.plan.settings import settings_for
+from fabricd.plan.settings.from_file import settings_of_file
 from fabricd.plan.settings.job import job_of
 from fabricd.plan.what_if import WhatIf, changed, parse_link
+from fabricd.units import format_ranges
 
 _SHOWN = 8
 
@@ -84,6 +88,7 @@ def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectiveP
         topologies = topologies_of(nodes)
     named = [(name, changed(topology, what_if.of_node(name))) for name, topology in topologies.items()]
     machines = machines_of(named, chosen, domains=nvlink_domains(nodes))
+    check_joined(nodes, len(machines.order))
     planner = Planner(
         Request(
             topologies=machines.topologies,
@@ -110,7 +115,45 @@ def with_settings(
         settings = settings_for(nodes, policy=policy)
     except FabricError as error:
         return replace(plan, because=(*plan.because, f"no settings: {error.message}"))
-    return replace(plan, settings=settings, because=(*plan.because, *_about_links(nodes), *_about_islands(nodes)))
+    islands = _islands(plan, nodes)
+    because = (*plan.because, *_about_links(nodes), *_about_islands(islands))
+    return replace(plan, settings=settings, islands=islands, because=because)
+
+
+def with_file_settings(plan: CollectivePlan, topology: NcclTopology, machines: int) -> CollectivePlan:
+    """Return the plan with what engines are told on machines that are all like one that a file describes."""
+    settings, why = settings_of_file(topology, machines)
+    return replace(plan, settings=settings, because=(*plan.because, why))
+
+
+def taking_part(nodes: Mapping[str, Snapshot], chosen: Collection[int]) -> tuple[dict[str, Snapshot], list[int]]:
+    """Return the nodes that some ranks are on, and these ranks as counted over those nodes alone.
+
+    Args:
+        nodes: by name, in the order of the ranks.
+        chosen: ranks, counted over the GPUs of all nodes.
+
+    Raises:
+        InputError: a rank that there is not.
+    """
+    left = set(chosen)
+    kept: dict[str, Snapshot] = {}
+    ranks: list[int] = []
+    first = skipped = 0
+    for name, snapshot in nodes.items():
+        own = range(first, first + len(_gpus(snapshot)))
+        first = own.stop
+        here = sorted(left.intersection(own))
+        if here:
+            kept[name] = snapshot
+            ranks += [rank - skipped for rank in here]
+            left.difference_update(here)
+        else:
+            skipped += len(own)
+    if left:
+        known = f"ranks: 0 to {first - 1}" if first else "there is no GPU"
+        raise InputError(f"no rank {min(left)} on these machines", hint=known)
+    return kept, ranks
 
 
 def _about_links(nodes: Mapping[str, Snapshot]) -> Iterator[str]:
@@ -122,17 +165,29 @@ def _about_links(nodes: Mapping[str, Snapshot]) -> Iterator[str]:
         yield f"{more}NCCL plans likewise with the file of fabricctl export --format nccl-topo (NCCL_TOPO_FILE)"
 
 
-def _about_islands(nodes: Mapping[str, Snapshot]) -> Iterator[str]:
-    """Say which nodes something faster joins than the TCP that joins all of them."""
+def _islands(plan: CollectivePlan, nodes: Mapping[str, Snapshot]) -> tuple[Island, ...]:
+    """Return the nodes that something faster joins than the TCP that joins all of them, with the plan's ranks."""
     if len(nodes) < 2 or job_of(nodes).transport is not Transport.ETHERNET:
+        return ()
+    numbers: dict[str, list[int]] = {}
+    for number, rank in enumerate(plan.ranks):
+        numbers.setdefault(rank.rpartition("/")[0], []).append(number)
+    found = []
+    for network, transport, names in find_islands(nodes):
+        ranks = tuple(number for name in names for number in numbers.get(name, ()))
+        if ranks:
+            found.append(Island(network=network, transport=transport, ranks=ranks, leader=ranks[0]))
+    return tuple(found)
+
+
+def _about_islands(islands: Sequence[Island]) -> Iterator[str]:
+    if not islands:
         return
-    islands = find_islands(nodes)
-    if islands:
-        told = [f"{hostlist(names)} over {network} ({transport})" for network, transport, names in islands[:_SHOWN]]
-        more = f" and {len(islands) - _SHOWN} more" if len(islands) > _SHOWN else ""
-        yield f"{len(islands)} islands, with TCP alone between them: {'; '.join(told)}{more}"
-        leaders = ", ".join(names[0] for _, _, names in islands[:_SHOWN])
-        yield f"a hierarchy would talk inside the islands, and between them by {leaders} alone"
+    told = [f"ranks {format_ranges(one.ranks)} over {one.network} ({one.transport})" for one in islands[:_SHOWN]]
+    more = f" and {len(islands) - _SHOWN} more" if len(islands) > _SHOWN else ""
+    yield f"{len(islands)} islands, with TCP alone between them: {'; '.join(told)}{more}"
+    leaders = format_ranges(one.leader for one in islands)
+    yield f"a hierarchy would talk inside the islands, and between them by ranks {leaders} alone"
 
 
 def _node_part(rank: str) -> str | None:
@@ -149,19 +204,24 @@ def _chosen(ranks: Sequence[str], nodes: Mapping[str, Snapshot]) -> list[int]:
     total = 0
     for name, snapshot in nodes.items():
         first[name] = total
-        total += len(snapshot.gpus)
+        total += len(_gpus(snapshot))
     names = {alias: name for name, snapshot in nodes.items() for alias in (snapshot.node.node_id, name)}
     own = next(iter(nodes), "")
     found: dict[int, None] = {}
     for rank in ranks or (own,):
         node = _node_part(rank)
         name = own if node is None else names[node]
-        gpus = [gpu.index for gpu in nodes[name].gpus]
+        gpus = _gpus(nodes[name])
         wanted = gpus if node == rank else [_index(rank, gpus)]
         found.update(dict.fromkeys(first[name] + gpus.index(index) for index in wanted))
     if len(found) > MAX_RANKS:
         raise InputError(f"{len(found)} ranks, expected at most {MAX_RANKS}")
     return list(found)
+
+
+def _gpus(snapshot: Snapshot) -> list[int]:
+    """Return the indices of a node's GPUs that can take part: no lost ones. They are its ranks, in this order."""
+    return sorted(gpu.index for gpu in snapshot.gpus if gpu.pci_address and gpu.outcome is Outcome.OK)
 
 
 def _index(rank: str, gpus: Sequence[int]) -> int:

@@ -18,21 +18,34 @@ def topologies_of(nodes: Mapping[str, Snapshot]) -> dict[str, NcclTopology]:
     """Return the topology of each node, by name, with its links as they are now.
 
     On several nodes, ports for storage or management are left out, and the others counted anew: so NCCL does that was
-    told its ports (``NCCL_IB_HCA``). Where the network is not told, all ports stay.
+    told its ports (``NCCL_IB_HCA``). Where sockets alone join the nodes, adapters that reach some of them are no ports
+    of the job. Where no network joins them, all ports stay: GPUs of one NVLink domain need none.
 
     Args:
         nodes: those of the job, by name.
     """
-    whole = {name: corrected_topology(snapshot) for name, snapshot in nodes.items()}
-    if len(nodes) < 2:
-        return whole
-    try:
-        job = job_of(nodes)
-    except NoNetworkError:
-        return whole
-    if job.transport not in RDMA:
-        return whole
-    return {name: _with_ports(topology, _ports(job, name)) for name, topology in whole.items()}
+    if len(nodes) > 1:
+        try:
+            job = job_of(nodes)
+        except NoNetworkError:
+            pass
+        else:
+            return {name: _with_ports(corrected_topology(_seen(job, name)), _ports(job, name)) for name in nodes}
+    return {name: corrected_topology(snapshot) for name, snapshot in nodes.items()}
+
+
+def check_joined(nodes: Mapping[str, Snapshot], machines: int) -> None:
+    """Check that a network joins what does not share an NVLink domain.
+
+    Args:
+        nodes: those of the job, by name.
+        machines: how many there are of them, a domain being one.
+
+    Raises:
+        NoNetworkError: none does; says why not.
+    """
+    if machines > 1 and len(nodes) > 1:
+        job_of(nodes)
 
 
 def nvlink_domains(nodes: Mapping[str, Snapshot]) -> dict[str, str]:
@@ -46,8 +59,19 @@ def nvlink_domains(nodes: Mapping[str, Snapshot]) -> dict[str, str]:
     return found
 
 
+def _seen(job: Job, node: str) -> Snapshot:
+    """Return a node as NCCL sees it that was told its network (``NCCL_NET``): with sockets, adapters do not count."""
+    snapshot = job.nodes[node]
+    if job.transport in RDMA:
+        return snapshot
+    names = {port.interface for port in job.ports(node)}
+    return replace(snapshot, hcas=(), interfaces=tuple(one for one in snapshot.interfaces if one.name in names))
+
+
 def _ports(job: Job, node: str) -> set[_Port]:
-    return {(hca.name, port.port) for hca, port, _ in job.rdma_ports(node)}
+    """Return a node's ports for data; those of sockets have the number 0."""
+    of_adapters = {(hca.name, port.port) for hca, port, _ in job.rdma_ports(node)}
+    return of_adapters or {(port.interface, 0) for port in job.ports(node)}
 
 
 def _with_ports(topology: NcclTopology, ports: Collection[_Port]) -> NcclTopology:

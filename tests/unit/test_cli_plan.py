@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 from fabric_client.cli.main import run
-from fabricd.errors import InputError
+from fabricd.errors import InputError, NoNetworkError
 from fabricd.graph.nccl_xml_read import read
+from fabricd.model.observation import Outcome
+from fabricd.model.plan_request import PlanRequest
 from fabricd.plan.collective.machines import machines_of, ranks_of, with_ranks, without_identity
 from fabricd.plan.collective.plan import ring_plan
 from fabricd.plan.collective.planner import Planner, Request
+from fabricd.plan.job_plan import plan_job, taking_part
 from fabricd.plan.job_topologies import nvlink_domains, topologies_of
 from tests.support.nccl_golden import OWN
-from tests.support.nodes import hca, hgx, ib_port, nvl_tray
+from tests.support.nodes import hca, hgx, ib_port, nic, nvl_tray
 
 SWITCHED = OWN / "nvswitch-sm90.xml"
 
@@ -53,7 +56,8 @@ def test_json_holds_the_whole_plan(fabricctl) -> None:
     assert answer["bottleneck"][0]["link"] in ("pcie", "port")
     assert answer["predicted"]["time_seconds"] > 0
     assert {"busbw_bytes_per_second", "algorithm", "protocol"} <= answer["predicted"].keys()
-    assert answer["settings"] == []  # a file does not say what joins the machines
+    assert [(one["name"], one["value"], one["rank"]) for one in answer["settings"]] == [("NCCL_NET", "IB", None)]
+    assert "not to fall back to TCP" in answer["settings"][0]["because"]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +69,8 @@ def test_json_holds_the_whole_plan(fabricctl) -> None:
         (("--view", "nccl", "--nodes", 2), "to the network over"),
         (("--kind", "trees", "--collective", "all_gather"), "spreads"),
         (("--kind", "trees"), "reduces"),
+        (("--ranks", "1"), "1 rank on gpu1"),
+        (("--bytes", "1"), "no settings: within one machine"),
     ],
 )
 def test_tables(fabricctl, options, told) -> None:
@@ -81,6 +87,7 @@ def test_tables(fabricctl, options, told) -> None:
         (("--bytes", "many"), "not a size"),
         (("--view", "nccl", "--kind", "trees"), "NCCL's view"),
         (("--kind", "trees", "--nodes", 32), "at most 72"),
+        (("--kind", "trees", "--ranks", "2"), "nobody to talk to"),
         (("--kind", "trees", "--nodes", 2, "--collective", "broadcast"), "within one machine"),
     ],
 )
@@ -149,6 +156,56 @@ def test_ports_that_do_not_carry_the_jobs_data_are_left_out() -> None:
         assert [net.name for net in nets] == [f"mlx5_{number}" for number in range(8)]
         assert [net.dev for net in nets] == list(range(8))
     assert len(topologies_of({"a": snapshots["a"]})) == 1
+
+
+def islanders(*places):
+    """Machines of 8 GPUs, each on an InfiniBand fabric by its number, with a 100 Gb/s port for TCP that joins all."""
+    found = {}
+    for host, (name, fabric) in enumerate(places, start=1):
+        whole = hgx(name, lid=10 * host)
+        port = ib_port(lid=10 * host, sm_lid=fabric, prefix=f"fec0:0000:0000:{fabric:04x}")
+        found[name] = replace(
+            whole,
+            hcas=tuple(replace(one, ports=(port,)) for one in whole.hcas[:1]),
+            gpus=tuple(replace(gpu, compute_capability=(9, 0)) for gpu in whole.gpus),
+            interfaces=(nic("eth0", f"10.0.0.{host}/24", speed_bytes_per_second=12_500_000_000),),
+        )
+    return found
+
+
+def test_adapters_that_do_not_reach_each_other_carry_no_ring() -> None:
+    apart = islanders(("a", 1), ("b", 2))
+    answer = plan_job(PlanRequest(ranks=("a", "b")), apart)
+    assert answer.bandwidth_bytes_per_second <= 12.5e9
+    assert answer.islands == ()
+    hybrid = plan_job(PlanRequest(ranks=("a", "b", "c", "d")), islanders(("a", 1), ("b", 1), ("c", 2), ("d", 2)))
+    assert [(one.ranks, one.leader) for one in hybrid.islands] == [
+        (tuple(range(16)), 0),
+        (tuple(range(16, 32)), 16),
+    ]
+    together = plan_job(PlanRequest(ranks=("a", "b")), islanders(("a", 1), ("b", 1)))
+    assert together.bandwidth_bytes_per_second > 30e9
+
+
+def test_nodes_that_no_network_joins_have_no_plan() -> None:
+    apart = {name: replace(one, interfaces=()) for name, one in islanders(("a", 1), ("b", 2)).items()}
+    with pytest.raises(NoNetworkError, match="no network joins the 2 nodes"):
+        plan_job(PlanRequest(ranks=("a", "b")), apart)
+    assert plan_job(PlanRequest(ranks=("a",)), {"a": apart["a"]}).channels
+
+
+def test_ranks_are_counted_over_gpus_that_are_not_lost() -> None:
+    nodes = islanders(("a", 1), ("b", 1), ("c", 1))
+    lost = replace(nodes["a"].gpus[3], outcome=Outcome.FAILED)
+    nodes["a"] = replace(nodes["a"], gpus=(*nodes["a"].gpus[:3], lost, *nodes["a"].gpus[4:]))
+    answer = plan_job(PlanRequest(ranks=("a", "b/gpu2")), {name: nodes[name] for name in "ab"})
+    assert answer.ranks == (*(f"a/gpu{n}" for n in (0, 1, 2, 4, 5, 6, 7)), "b/gpu2")
+    kept, ranks = taking_part(nodes, [6, 7, 15])
+    assert (list(kept), ranks) == (["a", "b", "c"], [6, 7, 15])
+    kept, ranks = taking_part(nodes, [6, 16])
+    assert (list(kept), ranks) == (["a", "c"], [6, 8])
+    with pytest.raises(InputError, match="no rank 23"):
+        taking_part(nodes, [23])
 
 
 def whole_tray(number: int, cluster: str = "d0"):

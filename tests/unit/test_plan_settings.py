@@ -405,11 +405,18 @@ def test_a_plan_names_islands_that_only_tcp_joins():
     for name, host, prefix in (("a", 1, 1), ("b", 2, 1), ("c", 3, 2), ("d", 4, 2)):
         port = ib_port(lid=host, prefix=f"fec0:0000:0000:{prefix:04x}")
         nodes[name] = replace(with_nics(node(name), nic("eth0", f"10.0.0.{host}/24")), hcas=(hca("mlx5_0", port),))
-    plan = CollectivePlan(collective="all_reduce", bytes=1, ranks=())
-    assert with_settings(plan, nodes).because == (
-        "2 islands, with TCP alone between them: a,b over ib:fec0:0000:0000:0001 (infiniband); "
-        "c,d over ib:fec0:0000:0000:0002 (infiniband)",
-        "a hierarchy would talk inside the islands, and between them by a, c alone",
+    plan = CollectivePlan(
+        collective="all_reduce", bytes=1, ranks=tuple(f"{name}/gpu{n}" for name in "abcd" for n in (0, 1))
+    )
+    found = with_settings(plan, nodes)
+    assert [(one.network, one.ranks, one.leader) for one in found.islands] == [
+        ("ib:fec0:0000:0000:0001", (0, 1, 2, 3), 0),
+        ("ib:fec0:0000:0000:0002", (4, 5, 6, 7), 4),
+    ]
+    assert found.because == (
+        "2 islands, with TCP alone between them: ranks 0-3 over ib:fec0:0000:0000:0001 (infiniband); "
+        "ranks 4-7 over ib:fec0:0000:0000:0002 (infiniband)",
+        "a hierarchy would talk inside the islands, and between them by ranks 0,4 alone",
     )
     assert with_settings(plan, {name: nodes[name] for name in "ab"}).because == ()
 

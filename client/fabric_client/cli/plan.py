@@ -1,5 +1,6 @@
 """``fabricctl plan``: how ranks should talk, how good that is, and what NCCL would do by itself."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -27,8 +28,8 @@ from fabricd.model.collective import CollectivePlan
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.nccl.environment import NcclEnvironment, parse_environment
 from fabricd.plan.collective.machines import Machines, machines_of
-from fabricd.plan.job_plan import with_settings
-from fabricd.plan.job_topologies import nvlink_domains, topologies_of
+from fabricd.plan.job_plan import taking_part, with_file_settings, with_settings
+from fabricd.plan.job_topologies import check_joined, nvlink_domains, topologies_of
 from fabricd.plan.nccl.emulate import MAX_RANKS
 from fabricd.plan.predict import Calibration, virtual_of
 from fabricd.units import parse_size
@@ -95,19 +96,29 @@ def plan(
         raise InputError("--kind and --routes are of our plan", hint="NCCL's view has NCCL's own")
     source = with_topology(load(origin), topology)
     what_if = what_if_of(without, link_down, port_speed)
+    chosen: Sequence[int] = parse_ranks(ranks, "--ranks")
+    snapshots = _nodes(source)
+    if nodes > 1 and len(snapshots) > 1:
+        raise InputError(f"--nodes copies one machine, and {source.name} has {len(snapshots)}", hint="leave it out")
+    copied = nodes > 1 or source.topology is not None
+    if chosen and not copied:
+        snapshots, chosen = taking_part(snapshots, chosen)
     machines = machines_of(
-        as_it_would_be(_topologies(source, nodes, view), what_if),
-        parse_ranks(ranks, "--ranks"),
-        domains=nvlink_domains(_nodes(source)) if nodes == 1 else None,
+        as_it_would_be(_topologies(source, snapshots, nodes, view), what_if),
+        chosen,
+        domains=None if copied else nvlink_domains(snapshots),
     )
+    if not copied:
+        check_joined(snapshots, len(machines.order))
     environment = parse_environment(nccl_variables(nccl_env or ()))
     known = load_calibration(calibration) if calibration else None
     virtual = virtual_of(source.node()) if source.nodes else None
     answer = _plan(
         machines, collective, parse_size(size), environment, known, virtual, view=view, routes=routes, kind=kind
     )
-    if source.nodes and view is View.PHYSICAL:
-        answer = with_settings(answer, _nodes(source))
+    if view is View.PHYSICAL:
+        first, of = machines.topologies[machines.order[0]], len(machines.order)
+        answer = with_file_settings(answer, first, of) if copied else with_settings(answer, snapshots)
     if as_json:
         print_json(answer)
     elif view is View.NCCL:
@@ -124,16 +135,15 @@ def _nodes(source: Source) -> dict[str, Snapshot]:
     return {name: source.nodes[node_id] for node_id, name in source.names().items()}
 
 
-def _topologies(source: Source, copies: int, view: View) -> list[tuple[str, NcclTopology]]:
+def _topologies(
+    source: Source, nodes: Mapping[str, Snapshot], copies: int, view: View
+) -> list[tuple[str, NcclTopology]]:
     if source.topology is not None:
         return [(f"node{number}", source.topology) for number in range(copies)]
-    nodes = _nodes(source)
     if view is View.NCCL:  # without being told, NCCL takes every port
         found = [(name, topology_of(snapshot)) for name, snapshot in nodes.items()]
     else:
         found = list(topologies_of(nodes).items())
-    if copies > 1 and len(found) > 1:
-        raise InputError(f"--nodes copies one machine, and {source.name} has {len(found)}", hint="leave it out")
     if copies == 1:
         return found
     return [(f"node{number}", found[0][1]) for number in range(copies)] if found else []

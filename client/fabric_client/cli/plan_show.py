@@ -40,7 +40,7 @@ def show_trees(plan: CollectivePlan) -> None:
     out = console()
     out.print(_title(plan))
     total, bound = map(format_bandwidth, (plan.bandwidth_bytes_per_second, plan.bound_bytes_per_second))
-    out.print(f"{len(plan.trees)} trees, {total} of {bound} possible ({_share(plan)})")
+    out.print(f"{format_count(len(plan.trees), 'tree')}, {total} of {bound} possible ({_share(plan)})")
     _print_limits(plan.bottleneck)
     out.print()
     rows = [
@@ -160,7 +160,7 @@ def _search_title(search: Search) -> str:
         )
     crossing = ", in pairs that cross" if search.crossing else ""
     where = f" on {clean(search.machine)}" if search.machine else ""
-    return f"{search.algorithm}{where}: {len(search.channels)} channels of {speeds}{crossing}"
+    return f"{search.algorithm}{where}: {format_count(len(search.channels), 'channel')} of {speeds}{crossing}"
 
 
 def _print_limits(links: Sequence[Hop]) -> None:

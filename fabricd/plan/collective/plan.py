@@ -21,6 +21,7 @@ from fabricd.plan.collective.trees import MAX_RANKS, TreePacking, pack_trees
 from fabricd.plan.nccl.graphs import SearchGraph
 from fabricd.plan.nccl.job import COLLECTIVES
 from fabricd.plan.predict.model import bus_factor
+from fabricd.units import format_count
 
 #: Beside rings trees are packed for so many ranks at most: more take seconds.
 _TREES_BESIDE = 16
@@ -64,6 +65,7 @@ def tree_plan(planner: Planner) -> CollectivePlan:
     part = planner.parts[0]
     made = tuple(_all_trees(packing, ranks, machines, planner.request.collective))
     bound = max(planner.bound.busbw, packing.busbw)
+    share = percent(packing.busbw, bound)
     return CollectivePlan(
         collective=planner.request.collective,
         bytes=planner.request.size,
@@ -77,7 +79,7 @@ def tree_plan(planner: Planner) -> CollectivePlan:
         limit_bytes_per_second=max(packing.busbw, packing.limit) * 1e9,
         bottleneck=planner.tightest(part, packing.prices),
         because=(
-            f"{len(made)} trees carry {in_gb(packing.busbw)}, {percent(packing.busbw, bound)} of what is possible",
+            f"{format_count(len(made), 'tree')} of ours, {in_gb(packing.busbw)} in all: {share} of what is possible",
             f"no schedule exceeds {in_gb(bound)}: {planner.bound.because}",
             "a plan to compare with: NCCL takes rings and trees in its own form only",
         ),
@@ -130,14 +132,14 @@ def _one_rank(planner: Planner) -> CollectivePlan:
 
 
 def _packed_trees(planner: Planner) -> TreePacking | None:
+    if planner.alone:
+        raise InputError("one rank has nobody to talk to, so there is no tree")
     ranks, machines = planner.nccl.job.ranks, len(planner.nccl.members)
     collective = planner.request.collective
     if ranks > MAX_RANKS or len(planner.parts) > 1:
         raise InputError(f"trees over {ranks} ranks", hint=f"at most {MAX_RANKS}, on machines that are all alike")
     if machines > 1 and collective in ("broadcast", "reduce"):
         raise InputError(f"trees of a {collective} over several machines", hint="they are packed within one machine")
-    if planner.alone:
-        raise InputError("one rank has nobody to talk to")
     fabric = planner.parts[0].fabric
     routes = EngineRoutes(fabric) if planner.request.routes == "engine" else FreeRoutes(fabric)
     return pack_trees(routes, machines, collective)

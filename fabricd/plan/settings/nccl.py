@@ -26,7 +26,7 @@ from fabricd.plan.settings.scope import by_node
 from fabricd.plan.settings.sockets import socket_settings
 
 #: Networks of NCCL by the name that each gives itself.
-_NET = {
+NCCL_NET = {
     Transport.INFINIBAND: "IB",
     Transport.ROCE: "IB",
     Transport.EFA: "AWS Libfabric",
@@ -64,7 +64,7 @@ def nccl_settings(job: Job, site: SiteChoices) -> Iterator[Setting]:
 
 def _net(job: Job) -> Iterator[Setting]:
     """Name the network, so that a job that cannot use it fails instead of going slowly over another."""
-    value = _NET.get(job.transport)
+    value = NCCL_NET.get(job.transport)
     first = job.data[0]
     if job.transport is Transport.ETHERNET:
         active = [f"{hca.name} of {node}" for node, one in job.nodes.items() for hca, _ in _ib_ports(one)]

@@ -12,7 +12,7 @@ from fabricd.plan.settings.gid import ucx_gid_settings
 from fabricd.plan.settings.job import Job
 from fabricd.plan.settings.scope import by_node
 
-_PROVIDER: Final[Mapping[Transport, str]] = {Transport.EFA: "efa", Transport.SLINGSHOT: "cxi"}
+PROVIDER: Final[Mapping[Transport, str]] = {Transport.EFA: "efa", Transport.SLINGSHOT: "cxi"}
 #: What several Slingshot sites found that collectives of GPUs need, lest registering memory hangs.
 _CXI: Final[Mapping[str, str]] = {"FI_CXI_DISABLE_HOST_REGISTER": "1", "FI_MR_CACHE_MONITOR": "userfaultfd"}
 
@@ -39,7 +39,7 @@ def gloo_settings(job: Job) -> Iterator[Setting]:
 
 def libfabric_settings(job: Job) -> Iterator[Setting]:
     """Yield the settings of libfabric, for NCCL's plugin and MPI on EFA and Slingshot."""
-    provider = _PROVIDER.get(job.transport)
+    provider = PROVIDER.get(job.transport)
     if provider is None:
         return
     because = f"{job.data[0].name} ({job.transport}) joins the nodes: without it the job is to fail, not to use TCP"
