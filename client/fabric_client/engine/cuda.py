@@ -150,7 +150,7 @@ def open_device(index: int | None, environ: Mapping[str, str], place: int) -> Cu
         InputError: fewer GPUs than that.
     """
     count = count_devices()
-    chosen, why = choose_index(index, int(runtime.getDevice()), count, environ, place)
+    chosen, why = choose_index(index, _current(), count, environ, place)
     if not 0 <= chosen < count:
         visible = environ.get("CUDA_VISIBLE_DEVICES")
         raise InputError(
@@ -160,6 +160,13 @@ def open_device(index: int | None, environ: Mapping[str, str], place: int) -> Cu
     device = CudaDevice(chosen)
     device.use()
     return device
+
+
+def _current() -> int:
+    """Return the device that the program has made current; PyTorch may bring a CUDA runtime of its own."""
+    torch = sys.modules.get("torch")
+    of_torch = int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
+    return of_torch or int(runtime.getDevice())
 
 
 def choose_index(
