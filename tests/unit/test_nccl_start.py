@@ -95,7 +95,8 @@ plan = GroupPlan(engine="nccl", size=1, ranks=(RankSlice(rank=0, node="a", host_
 answer = JoinAnswer(group="g", incarnation=0, rank=0, size=1, kvsname="k", plan=plan)
 watch = SimpleNamespace(alert=False)
 member = Membership(None, watch, plan)
-joined = Joined(identity=None, view=collect(), answer=answer, rendezvous=Daemon(), membership=member)
+known = {"identity": None, "view": collect(), "rendezvous": Daemon(), "membership": member}
+joined = Joined(**known, answer=answer, again=None)
 os.environ["NCCL_NET"] = "IB"
 engine = start_nccl(joined, HostDevice("gpu0"), timeout=10, operation_timeout=10)
 for name, _ in wanted:
