@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -20,8 +20,6 @@ from fabricd.errors import CommunicatorError, EngineError, FabricError
 
 #: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
 _VERDICT_SECONDS = 3.0
-#: How long the first rank that closes waits for the others, who may still need what it serves.
-_CLOSE_SECONDS = 10.0
 _FIRST_FENCE, _LAST_FENCE = 0, 1
 _LOOPBACK = "127.0.0.1"
 _LOG = logging.getLogger("fabric_client")
@@ -43,13 +41,22 @@ class FrameworkGroup:
         spared: ports whose connections outlive lost ranks.
     """
 
-    def __init__(self, joined: Joined, framework: str, *, planned_order: bool, ignored: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        joined: Joined,
+        framework: str,
+        *,
+        planned_order: bool,
+        close_seconds: float,
+        ignored: Collection[str] = (),
+    ) -> None:
         """Take the plan's settings; nothing is set yet.
 
         Args:
             joined: a rank in a complete group.
             framework: what moves the data, for messages.
             planned_order: number the ranks as the plan finds best, instead of as the launcher does.
+            close_seconds: how long the first rank that closes waits for the others, who may still need what it serves.
             ignored: settings that mean nothing to it.
 
         Raises:
@@ -59,22 +66,30 @@ class FrameworkGroup:
         self.framework = framework
         self.rank = self.launcher_rank = joined.answer.rank
         self.size = joined.answer.size
-        order = joined.answer.plan.order
-        if planned_order and order:
-            if sorted(order) != list(range(self.size)):
-                raise EngineError(f"the plan's order is none of {self.size} ranks: {str(order)[:80]}")
-            self.rank = order.index(self.launcher_rank)
         self.closed = False
-        wanted = [setting for setting in joined.part.settings if setting.name not in ignored]
-        self.settings, notes = choose_settings(wanted, joined.view, os.environ)
-        self.lines = list(notes)
-        if order:
-            new = f"here rank {order.index(self.launcher_rank)} instead of {self.launcher_rank}"
-            self.lines.append(f"the plan's order of ranks is {'taken' if planned_order else 'not asked for'}: {new}")
         self.spared: set[int] = set()
+        self._close_seconds = close_seconds
         self._before: dict[str, str | None] = {}
         self._end: Callable[[bool], None] = lambda peacefully: None
         self._pid = os.getpid()
+        try:
+            wanted = [setting for setting in joined.part.settings if setting.name not in ignored]
+            self.settings, notes = choose_settings(wanted, joined.view, os.environ)
+            self.lines = list(notes)
+            if joined.answer.plan.order:
+                self._reorder(joined.answer.plan.order, planned_order)
+        except EngineError as error:
+            joined.membership.give_up(f"rank {self.launcher_rank} could not start {framework}", error)
+            raise
+
+    def _reorder(self, order: Sequence[int], taken: bool) -> None:
+        if sorted(order) != list(range(self.size)):
+            raise EngineError(f"the plan's order is none of {self.size} ranks: {str(order)[:80]}")
+        new = order.index(self.launcher_rank)
+        told = f"here rank {new} instead of {self.launcher_rank}"
+        self.lines.append(f"the plan's order of ranks is {'taken' if taken else 'not asked for'}: {told}")
+        if taken:
+            self.rank = new
 
     def _failed(self, error: FabricError) -> None:
         """Wake the framework, in the watching thread; that a rank of this host ended it hears from the kernel."""
@@ -123,7 +138,7 @@ class FrameworkGroup:
         except BaseException as error:
             verdict = self._verdict(error)
             self._put_back()
-            self.joined.membership.give_up(f"rank {self.launcher_rank} could not start {self.framework}", error)
+            self.joined.membership.give_up(f"rank {self.launcher_rank} could not start {self.framework}", verdict)
             if verdict is error:
                 raise
             raise verdict from error
@@ -180,7 +195,7 @@ class FrameworkGroup:
             return
         if self.failure() is None:
             with contextlib.suppress(FabricError):  # those that do not come are not waited for
-                self.joined.rendezvous.fence(_LAST_FENCE, {}, timeout=_CLOSE_SECONDS)
+                self.joined.rendezvous.fence(_LAST_FENCE, {}, timeout=self._close_seconds)
         self._finish(peacefully=self.failure() is None)
         self.joined.membership.leave()
 
@@ -208,8 +223,9 @@ class FrameworkGroup:
         if self._is_over():
             return
         self.closed = True
-        failed_with = getattr(sys, "last_value", None)
+        failed_with = getattr(sys, "last_value", None) or self.failure()
         if failed_with is not None:
+            self._end(False)
             self.joined.membership.give_up(f"rank {self.launcher_rank}", failed_with)
         else:
             self.joined.membership.leave()
@@ -220,7 +236,7 @@ class FrameworkGroup:
             return error
         patience = _VERDICT_SECONDS if _is_of_framework(error) else 0.0
         deadline = time.monotonic() + patience
-        while (found := self.joined.membership.failure(self.framework)) is None and time.monotonic() < deadline:
+        while (found := self.failure()) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         return error if found is None else found
 
@@ -242,6 +258,28 @@ class FrameworkGroup:
         self.joined.membership.give_up(f"rank {self.launcher_rank}", verdict)
         if verdict is not error:
             raise verdict from error
+
+
+class Current:
+    """The group that the functions of a framework's module speak of.
+
+    Args:
+        hint: what to call first.
+    """
+
+    def __init__(self, hint: str) -> None:
+        self.group: FrameworkGroup | None = None
+        self._hint = hint
+
+    def get(self) -> FrameworkGroup:
+        """Return it.
+
+        Raises:
+            CommunicatorError: there is none.
+        """
+        if self.group is None or self.group.closed:
+            raise CommunicatorError("this process is in no group that fabric_client made", hint=self._hint)
+        return self.group
 
 
 def _is_of_framework(error: Exception) -> bool:

@@ -18,18 +18,21 @@ import importlib.util
 import ipaddress
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fabric_client.environment import identify
-from fabric_client.framework import FrameworkGroup, checked_endpoint
+from fabric_client.framework import Current, FrameworkGroup, checked_endpoint
 from fabric_client.joining import join_group
 from fabricd.errors import CommunicatorError, InputError, UnavailableError
 from fabricd.install import install_line
 
 _COORDINATOR = "jax-coordinator"
 _CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
-_current: FrameworkGroup | None = None
+#: JAX's own, for all ranks to come to its end.
+_CLOSE_SECONDS = 300.0
+_current = Current("call fabric_client.jax.initialize() first")
 
 
 def initialize(
@@ -60,7 +63,8 @@ def initialize(
         planned_order: number the ranks as the plan finds best: those of a host together, hosts so that a ring crosses
             few switches. Then RANK in the environment is not the rank any more; ``launcher_rank`` of the group is.
         timeout: seconds for all ranks to come, and as long again for JAX to connect them.
-        options: more of JAX's own, e.g. ``local_device_ids``, ``heartbeat_timeout_seconds``.
+        options: more of JAX's own, e.g. ``local_device_ids``, by default one GPU for each of a host's ranks, or
+            ``heartbeat_timeout_seconds``.
 
     Returns:
         The group; use it as a context manager, or close it on every rank.
@@ -72,7 +76,6 @@ def initialize(
         UnreachableError, AccessError, GroupError: as by ``create_communicator``.
         EngineError: the plan cannot work here.
     """
-    global _current
     if not timeout > 0:
         raise InputError(f"timeout {timeout} is not a number of seconds above 0")
     if engine not in (None, "gloo", "nccl"):
@@ -81,9 +84,15 @@ def initialize(
     identity = identify(group, rank, world_size)
     chosen = engine or _default_engine()
     joined = join_group(identity, "gloo" if chosen == "gloo" else "nccl+gloo", url=url, secret=secret, timeout=timeout)
-    made = FrameworkGroup(joined, f"JAX by {chosen}", planned_order=planned_order, ignored={"GLOO_SOCKET_IFNAME"})
+    made = FrameworkGroup(
+        joined,
+        f"JAX by {chosen}",
+        planned_order=planned_order,
+        close_seconds=_CLOSE_SECONDS,
+        ignored={"GLOO_SOCKET_IFNAME"},
+    )
     made.start(lambda: _begin(made, timeout, options), _end)
-    _current = made
+    _current.group = made
     return made
 
 
@@ -102,12 +111,7 @@ def current() -> FrameworkGroup:
     Raises:
         CommunicatorError: there is none.
     """
-    if _current is None or _current.closed:
-        raise CommunicatorError(
-            "JAX was not initialised by fabric_client in this process",
-            hint="call fabric_client.jax.initialize() first",
-        )
-    return _current
+    return _current.get()
 
 
 def shutdown() -> None:
@@ -153,12 +157,21 @@ def _begin(made: FrameworkGroup, timeout: float, options: dict[str, Any]) -> Non
             process_id=made.rank,
             cluster_detection_method="deactivate",
             initialization_timeout=max(1, int(timeout)),
-            **options,
+            **_own_gpu(made, os.environ) | options,
         )
     finally:
         if reserved is not None:
             reserved.close()
     made.lines.append(f"coordinator: at {endpoint}, and on no other address; Gloo of this process uses {address}")
+
+
+def _own_gpu(made: FrameworkGroup, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return which of a host's GPUs is a rank's: the one of its number there, unless its launcher shows it just one."""
+    plan, mine = made.joined.answer.plan, made.joined.part
+    beside = [part.rank for part in plan.ranks if part.node == mine.node]
+    if plan.engine == "gloo" or len(beside) == 1 or len(environ.get("CUDA_VISIBLE_DEVICES", ",").split(",")) == 1:
+        return {}
+    return {"local_device_ids": [beside.index(mine.rank)]}
 
 
 def _end(peacefully: bool) -> None:

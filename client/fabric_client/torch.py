@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fabric_client.environment import identify
-from fabric_client.framework import FrameworkGroup, checked_endpoint
+from fabric_client.framework import Current, FrameworkGroup, checked_endpoint
 from fabric_client.joining import join_group
 from fabricd.errors import CommunicatorError, InputError, UnavailableError
 from fabricd.install import install_line
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 _STORE = "torch-store"
 _BACKLOG = 4096  # every rank connects at once; the kernel's own limit counts, too
-_current: FrameworkGroup | None = None
+#: A rank that ends early takes its store along, if it is rank 0; PyTorch itself waits for nobody.
+_CLOSE_SECONDS = 10.0
+_current = Current("call fabric_client.torch.init_process_group() first")
 
 
 def init_process_group(
@@ -75,15 +77,14 @@ def init_process_group(
         UnreachableError, AccessError, GroupError: as by ``create_communicator``.
         EngineError: the plan cannot work here.
     """
-    global _current
     if not timeout > 0:
         raise InputError(f"timeout {timeout} is not a number of seconds above 0")
     engine, name = _engine(backend)
     identity = identify(group, rank, world_size)
     joined = join_group(identity, engine, url=url, secret=secret, timeout=timeout)
-    made = FrameworkGroup(joined, f"PyTorch by {name}", planned_order=planned_order)
+    made = FrameworkGroup(joined, f"PyTorch by {name}", planned_order=planned_order, close_seconds=_CLOSE_SECONDS)
     made.start(lambda: _begin(made, name, timeout, operation_timeout, options), _end)
-    _current = made
+    _current.group = made
     return made
 
 
@@ -102,12 +103,7 @@ def current() -> FrameworkGroup:
     Raises:
         CommunicatorError: there is none.
     """
-    if _current is None or _current.closed:
-        raise CommunicatorError(
-            "this process has no process group that fabric_client made",
-            hint="call fabric_client.torch.init_process_group() first",
-        )
-    return _current
+    return _current.get()
 
 
 def destroy_process_group() -> None:
