@@ -92,6 +92,7 @@ class Connection:
 
         Raises:
             TransientError: not reached, or not now.
+            UnreachableError: its certificate is not to be trusted.
             FabricError: what the daemon answered.
         """
         query = dict(params or {})
@@ -150,11 +151,13 @@ class Connection:
         """Close every connection."""
         self._http.close()
 
-    def _not_reached(self, error: httpx.TransportError) -> TransientError:
-        what = str(error) or type(error).__name__
+    def _not_reached(self, error: httpx.TransportError) -> UnreachableError:
+        what = f"no answer from the daemon at {self.address}: {error or type(error).__name__}"
+        if "CERTIFICATE" in str(error):  # asking again would not help
+            return UnreachableError(what, hint="FABRICD_CA_FILE must name the CA of the daemon's certificate")
+        tls = "; if it speaks TLS, its address begins with https://" if isinstance(error, httpx.ProtocolError) else ""
         return TransientError(
-            f"no answer from the daemon at {self.address}: {what}",
-            hint=f"is `fabricd serve` running there? The address came from {self.address.source}",
+            what, hint=f"is `fabricd serve` running there? The address came from {self.address.source}{tls}"
         )
 
     def _checked(self, response: httpx.Response) -> httpx.Response:

@@ -66,7 +66,5 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         told = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         told.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
         describe(_routes(), told)
-        told["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        told["security"] = [{}, {"token": []}]
         app.openapi_schema = told
     return app.openapi_schema

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -72,8 +71,8 @@ class Protocol(H11Protocol):
         self.conn = _Connection(h11.SERVER, HEAD_MAX_BYTES)
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
-        #: Called when the connection is there, with TLS after the handshake.
-        self.made: Callable[[Protocol], None] | None = None
+        self._begun = self._lost = False
+        self._early = b""  # came with the end of TLS's handshake
 
     def pause_writing(self) -> None:
         """Give the client some time to read what it asked for; then its request must not hold others up."""
@@ -93,8 +92,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         """Take a connection, or refuse it when there are too many."""
         super().connection_made(transport)
-        if self.made is not None:
-            self.made(self)
+        self._begun = True
         connection = transport.get_extra_info("socket")
         if connection.family == socket.AF_UNIX:
             try:
@@ -111,14 +109,29 @@ class Protocol(H11Protocol):
             return
         self._expect_head()
 
+    def secured(self, transport: asyncio.Transport) -> None:
+        """Take a connection that has got its TLS, and what it said since."""
+        if self._lost:
+            return
+        self.connection_made(transport)
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
+        self._lost = True
+        if not self._begun:  # TLS had just been agreed on
+            return
         self._stop_head_timer()
         self._stop_stall_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; begin to count time when they begin a request, stop when its head is complete."""
+        if not self._begun:
+            self._early += data
+            return
         if self.transport.is_closing():
             return
         super().data_received(data)

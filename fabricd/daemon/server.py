@@ -5,14 +5,13 @@ import contextlib
 import logging
 import socket
 import ssl
-import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Self
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from fabricd.daemon.protocol import HEAD_MAX_BYTES, HEAD_SECONDS, IDLE_SECONDS, Protocol
+from fabricd.daemon.protocol import HEAD_MAX_BYTES, IDLE_SECONDS, Protocol
+from fabricd.daemon.tls_door import TlsDoor
 
 _log = logging.getLogger("fabricd.server")
 
@@ -25,8 +24,6 @@ BACKLOG = 2048
 _ACCEPTS_AT_ONCE = 32
 #: Connections beyond the limit that are secured, only to be told that there are too many.
 _REFUSALS = 32
-#: For a client to answer the end of a TLS connection.
-_FAREWELL_SECONDS = 3.0
 #: A loop that was away for longer than this is worth a warning.
 _LATE_SECONDS = 1.0
 
@@ -69,9 +66,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._stopping = stopping
         self._beat = beat
-        #: Accepted, and not yet secured. Whoever has failed is forgotten with its last reference.
-        self._greeting: weakref.WeakSet[Protocol] = weakref.WeakSet()
-        self._tls = _CurrentTls(tls, self._too_many) if tls else None
+        self._door = TlsDoor(self._protocol, tls, self._full) if tls else None
         self._max_connections = max_connections
 
     @contextlib.contextmanager
@@ -87,29 +82,17 @@ class Server(uvicorn.Server):
         self.servers = []
         for listener in sockets or []:
             over_tcp = listener.family != socket.AF_UNIX
-            options: dict[str, Any] = {}
-            if self._tls is not None and over_tcp:
-                options = {
-                    "ssl": self._tls,
-                    "ssl_handshake_timeout": HEAD_SECONDS,
-                    "ssl_shutdown_timeout": _FAREWELL_SECONDS,
-                }
-            server = await asyncio.get_running_loop().create_server(
-                self._protocol, sock=listener, backlog=_ACCEPTS_AT_ONCE, **options
-            )
+            make = self._door.visitor if self._door is not None and over_tcp else self._protocol
+            server = await asyncio.get_running_loop().create_server(make, sock=listener, backlog=_ACCEPTS_AT_ONCE)
             self.servers.append(server)
             listener.listen(BACKLOG)
         self.started = True
 
     def _protocol(self) -> Protocol:
-        protocol = Protocol(config=self.config, server_state=self.server_state, app_state={})
-        if self._tls is not None:
-            self._greeting.add(protocol)
-            protocol.made = self._greeting.discard
-        return protocol
+        return Protocol(config=self.config, server_state=self.server_state, app_state={})
 
-    def _too_many(self) -> bool:
-        return len(self._greeting) + len(self.server_state.connections) > self._max_connections + _REFUSALS
+    def _full(self, handshakes: int) -> bool:
+        return handshakes + len(self.server_state.connections) > self._max_connections + _REFUSALS
 
     async def main_loop(self) -> None:
         """Beat every second until the daemon is to stop."""
@@ -129,6 +112,8 @@ class Server(uvicorn.Server):
         """Stop listening, let answers under way end, then end the rest."""
         for server in self.servers:
             server.close()
+        if self._door is not None:
+            self._door.close()
         for listener in sockets or []:
             listener.close()
         state = self.server_state
@@ -148,26 +133,3 @@ class Server(uvicorn.Server):
             connection.transport.abort()
         if tasks:
             await asyncio.wait(tasks, timeout=0.1)
-
-
-class _CurrentTls(ssl.SSLContext):
-    """The context that there is at the moment: each new connection takes the latest certificates, old ones go on.
-
-    Args:
-        current: returns it.
-        too_many: whether so many connections are open that this one cannot even be told so.
-    """
-
-    def __new__(cls, current: Callable[[], ssl.SSLContext], too_many: Callable[[], bool]) -> Self:
-        context = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
-        context._current, context._too_many = current, too_many
-        return context
-
-    _current: Callable[[], ssl.SSLContext]
-    _too_many: Callable[[], bool]
-
-    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
-        """Begin a connection's TLS; an OSError ends the connection, without a word."""
-        if self._too_many():
-            raise ConnectionAbortedError("too many connections")
-        return self._current().wrap_bio(*arguments, **options)
