@@ -47,10 +47,10 @@ class Operations:
         *arguments: Any,
     ) -> Any:
         """Run a collective and return what it gives, or start it and return its Work."""
-        if async_op:
-            give = partial(self._give, given)
-            return self._runner.work(name, name, timeout, nbytes, give, start, *arguments)
         runner = self._runner
+        if async_op:
+            with runner.collectives:
+                return runner.work(name, name, timeout, nbytes, partial(self._give, given), start, *arguments)
         with runner.collectives:
             runner.run(name, name, timeout, nbytes, start, *arguments)
         return given[0] if given is not None and given[0] is not None else self._give(given)

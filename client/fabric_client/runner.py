@@ -44,7 +44,8 @@ class Runner:
 
     Attributes:
         closed: nothing can be started any more, for this communicator was ended.
-        collectives: held by a blocking collective, so that those of several threads run one after another.
+        collectives: held by a blocking collective, and while one in the background is started, so that those of several
+            threads run one after another.
         spins: how often an operation is tested before anything else is looked at.
         tally: counts what ended well.
     """
@@ -146,18 +147,17 @@ class Runner:
             arguments: kept until it has ended.
         """
         self._reap()
-        with self.collectives:  # all ranks must start collectives in one order
-            if not self._usable:
-                raise self._why_unusable(what)
-            try:
-                pending = start(*arguments)
-            except InputError:
+        if not self._usable:
+            raise self._why_unusable(what)
+        try:
+            pending = start(*arguments)
+        except InputError:
+            raise
+        except BaseException as error:
+            verdict = self._break(error, what, arguments)
+            if verdict is error:
                 raise
-            except BaseException as error:
-                verdict = self._break(error, what, arguments)
-                if verdict is error:
-                    raise
-                raise verdict from error
+            raise verdict from error
         own = self.timeout if timeout is None else timeout
         work = Work(self, name, what, pending, arguments, nbytes=nbytes, timeout=own, give=give)
         self._works[id(work)] = work

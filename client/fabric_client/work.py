@@ -25,8 +25,8 @@ class Work:
     """
 
     __slots__ = (
-        "_arguments", "_began", "_deadline", "_error", "_give", "_lock", "_name", "_nbytes", "_pending", "_result",
-        "_runner", "_what",
+        "_arguments", "_began", "_error", "_give", "_lock", "_name", "_nbytes", "_pending", "_result", "_runner",
+        "_timeout", "_what",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +48,7 @@ class Work:
         self._arguments = arguments
         self._nbytes = nbytes
         self._began = time.monotonic()
-        self._deadline = None if timeout is None else self._began + timeout
+        self._timeout = timeout
         self._give = give
         self._lock = threading.Lock()
         self._result: Any = None
@@ -56,8 +56,12 @@ class Work:
 
     def done(self) -> bool:
         """Drive the operation on, and tell whether it has ended, well or not. Never blocks on other ranks."""
-        with self._lock:
+        if self._pending is None or not self._lock.acquire(blocking=False):  # another thread drives it on
+            return self._pending is None
+        try:
             return self._pending is None or self._advance(self._pending, 0.0)
+        finally:
+            self._lock.release()
 
     def wait(self, timeout: float | None = None) -> Any:
         """Return the operation's result, when it has ended.
@@ -74,9 +78,16 @@ class Work:
                 is broken.
             FabricError: what the operation ended with, as the blocking one would have raised it.
         """
-        with self._lock:
-            if self._pending is not None and not self._advance(self._pending, timeout):
-                raise OperationTimeoutError(f"{self._what} has not ended within {timeout:g} s; it goes on")
+        began = time.monotonic()
+        over = OperationTimeoutError(f"{self._what} has not ended within {timeout or 0:g} s; it goes on")
+        if not self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):  # held by one that waits, too
+            raise over
+        try:
+            left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
+            if self._pending is not None and not self._advance(self._pending, left):
+                raise over
+        finally:
+            self._lock.release()
         return self.result()
 
     def result(self) -> Any:
@@ -98,7 +109,7 @@ class Work:
 
     def _advance(self, pending: "Pending", timeout: float | None) -> bool:
         """Drive it on for so long; tell whether it has ended. What is no FabricError, as Ctrl-C, leaves it pending."""
-        left = None if self._deadline is None else self._deadline - time.monotonic()
+        left = None if self._timeout is None else self._began + self._timeout - time.monotonic()
         own = timeout is None or (left is not None and left <= timeout)
         try:
             if not pending.test():
@@ -110,9 +121,10 @@ class Work:
                     arguments=self._arguments,
                     spins=1 if timeout == 0 else self._runner.spins,
                 )
-        except OperationTimeoutError as error:
+        except OperationTimeoutError:
             if not own:
                 return False
+            error = OperationTimeoutError(f"{self._what} did not end within {self._timeout:g} s")
             self._end(self._runner.broken_by(error, self._what, self))
         except FabricError as error:
             self._end(self._runner.broken_by(error, self._what, self))

@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from fabric_client import arrays
+from fabric_client.messages import Messages
 from fabric_client.runner import Runner
 from fabricd.errors import CommunicatorError, EngineError, InputError, OperationTimeoutError, RankLostError
 
@@ -113,7 +115,7 @@ def test_a_wait_that_is_over_leaves_it_going(runner):
 def test_its_own_deadline_breaks_the_communicator(runner):
     work = begin(runner, Scripted(), timeout=0.01)
     other = begin(runner, Scripted(), "barrier")
-    with pytest.raises(OperationTimeoutError):
+    with pytest.raises(OperationTimeoutError, match=r"all_reduce did not end within 0\.01 s"):
         work.wait()
     assert isinstance(work.exception(), OperationTimeoutError)
     with pytest.raises(CommunicatorError, match=r"barrier: .* broken since"):
@@ -126,6 +128,35 @@ def test_a_deadline_is_noticed_by_asking_too(runner):
     time.sleep(0.02)
     assert work.done()
     assert isinstance(work.exception(), OperationTimeoutError)
+    assert "within 0.01 s" in str(work.exception())
+
+
+def test_threads_that_wait_do_not_hold_up_those_that_ask(runner):
+    pending = Scripted()
+    work = begin(runner, pending)
+    waiting = threading.Thread(target=work.wait)
+    waiting.start()
+    while not pending.tests:
+        time.sleep(0.001)
+    asked = time.monotonic()
+    assert not work.done()
+    with pytest.raises(OperationTimeoutError, match="it goes on"):
+        work.wait(0.02)
+    begin(runner, Scripted(), "send")  # looks after older ones first
+    assert time.monotonic() - asked < 1
+    pending.ends = True
+    waiting.join(5)
+    assert work.result() == "result"
+
+
+def test_messages_start_beside_a_collective_of_another_thread(runner):
+    messages = Messages(runner)
+    messages._arrays, ended = arrays, Scripted()
+    ended.ends = True
+    runner.engine.send = lambda *_: ended
+    with runner.collectives:  # a thread is in one, and its peers need this message first
+        assert messages.send(b"abc", 1, async_op=True).wait() is None
+        messages.send(b"abc", 1)
 
 
 def test_a_lost_rank_ends_all_that_is_pending_with_its_name(runner, member):
