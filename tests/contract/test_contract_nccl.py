@@ -17,10 +17,11 @@ def url(tmp_path_factory):
         yield running.url
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_every_collective_type_operator_root_and_shape(tmp_path, url, size):
     with ranks(tmp_path, size, ["-m", "tests.contract.rank_collectives", "nccl"], new_group(url)) as job:
-        reports = [rank.json() for rank in job.wait(100)]
+        reports = [rank.json() for rank in job.wait(200)]
     assert [report["wrong"] for report in reports] == [[]] * size
     assert {report["cells"] for report in reports} == {reports[0]["cells"]}
     assert reports[0]["cells"] > 4000

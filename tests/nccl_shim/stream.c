@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct Task {
     void (*work)(void *);
@@ -17,7 +18,9 @@ struct Stream {
 };
 
 typedef struct {
-    atomic_int reached;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int reached;
 } Event;
 
 typedef struct {
@@ -83,17 +86,40 @@ void stream_add(Stream *stream, void (*work)(void *), void *context) {
     pthread_mutex_unlock(&stream->lock);
 }
 
-static void reach(void *context) { atomic_store(&((Event *)context)->reached, 1); }
+static void reach(void *context) {
+    Event *event = context;
+    pthread_mutex_lock(&event->lock);
+    event->reached = 1;
+    pthread_cond_broadcast(&event->changed);
+    pthread_mutex_unlock(&event->lock);
+}
 
+/* Events live as long as the process. */
 EXPORT void *shim_event_record(void *stream) {
     Event *event = calloc(1, sizeof *event);
     if (event) {
+        pthread_mutex_init(&event->lock, NULL);
+        pthread_cond_init(&event->changed, NULL);
         stream_add(stream, reach, event);
     }
     return event;
 }
 
-EXPORT int shim_event_query(void *event) { return atomic_load(&((Event *)event)->reached); }
+/* Tells whether a stream has come to an event, after at most so many nanoseconds. */
+EXPORT int shim_event_query(void *context, long nanoseconds) {
+    Event *event = context;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += nanoseconds;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&event->lock);
+    while (!event->reached && pthread_cond_timedwait(&event->changed, &event->lock, &until) == 0) {
+    }
+    int reached = event->reached;
+    pthread_mutex_unlock(&event->lock);
+    return reached;
+}
 
 static void copy(void *context) {
     Copy *what = context;
