@@ -42,14 +42,18 @@ class PassedOn(Response):
         request: the question; its path and query are asked again.
         services: the map nodes, and the bounds.
         wait: how long the question lets the answer wait, seconds.
+        content: JSON of a question that is posted.
         more: added to the query.
     """
 
-    def __init__(self, request: Request, services: Services, *, wait: float = 0.0, **more: str) -> None:
+    def __init__(
+        self, request: Request, services: Services, *, wait: float = 0.0, content: bytes | None = None, **more: str
+    ) -> None:
         super().__init__()
         query = "&".join(part for part in (request.url.query, urlencode(more)) if part)
         self._path = request.url.path + (f"?{query}" if query else "")
         self._asked = {name: request.headers[name] for name in _ASKED if name in request.headers}
+        self._content = content
         self._services = services
         self._seconds = wait + _ANSWER_SECONDS
         self._begun = False
@@ -69,7 +73,11 @@ class PassedOn(Response):
     async def _pass_through(self, send: Send) -> None:
         if self._services.maps is None:
             raise UnreachableError("there are no map nodes")
-        async with self._services.maps.ask(self._path, seconds=self._seconds, headers=self._asked) as (url, answer):
+        maps = self._services.maps
+        async with maps.ask(self._path, seconds=self._seconds, headers=self._asked, content=self._content) as (
+            url,
+            answer,
+        ):
             kept = {name: answer.headers[name] for name in _ANSWERED if name in answer.headers}
             headers = [(name.encode(), value.encode("latin-1")) for name, value in kept.items()]
             headers.append((ANSWERED_BY_HEADER.lower().encode(), url.encode()))

@@ -48,7 +48,7 @@ class MapClient:
 
     @asynccontextmanager
     async def ask(
-        self, path: str, *, seconds: float, headers: Mapping[str, str] | None = None
+        self, path: str, *, seconds: float, headers: Mapping[str, str] | None = None, content: bytes | None = None
     ) -> AsyncIterator[tuple[str, httpx.Response]]:
         """Yield the URL of a map node and its answer, whose body has not been read.
 
@@ -56,6 +56,7 @@ class MapClient:
             path: with the query.
             seconds: for each wait for data.
             headers: of the question.
+            content: JSON to post; without it, the question is a GET.
 
         Raises:
             UnreachableError: no map node answers, says what each did; or an answer breaks off while it is read.
@@ -63,12 +64,14 @@ class MapClient:
         """
         urls = sorted(self._urls(), key=lambda url: url != self._best)
         faults: list[FabricError] = []
+        method, kind = ("GET", {}) if content is None else ("POST", {"Content-Type": "application/json"})
         async with peer_client(self._access()) as client:
             for url in urls:
                 request = client.build_request(
-                    "GET",
+                    method,
                     url + path,
-                    headers={**(headers or {}), PASSED_ON_HEADER: self._name},
+                    content=content,
+                    headers={**(headers or {}), **kind, PASSED_ON_HEADER: self._name},
                     timeout=httpx.Timeout(seconds, connect=_CONNECT_SECONDS),
                 )
                 try:

@@ -54,6 +54,13 @@ def nodes_of(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> dict[str, S
     return found
 
 
+def with_own_node(request: PlanRequest, node_id: str) -> PlanRequest:
+    """Return a question for another daemon: GPUs without a node are those of the one that was asked first."""
+    return replace(
+        request, ranks=tuple(f"{node_id}/{rank}" if _node_part(rank) is None else rank for rank in request.ranks)
+    )
+
+
 def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectivePlan:
     """Return the plan.
 

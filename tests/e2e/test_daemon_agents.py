@@ -67,6 +67,14 @@ def test_an_agent_passes_questions_about_the_cluster_on(tmp_path):
         assert across.headers[HEADER]
         assert a0.get("/v1/paths?src=nothing&dst=a1/numa0").json()["code"] == "unknown-name"
 
+        for ranks, told in ((["a1"], "no GPU on these machines"), (["a1", "gpu0"], "no GPU called 'a0/gpu0'")):
+            plan = httpx.post(f"{a0.url}/v1/plans", json={"ranks": ranks}, timeout=60, trust_env=False)
+            assert told in plan.json()["detail"]
+            assert plan.headers[HEADER]
+        alone = httpx.post(f"{a0.url}/v1/plans", json={"ranks": ["a0"]}, timeout=60, trust_env=False)
+        assert "no GPU" in alone.json()["detail"]
+        assert HEADER not in alone.headers
+
         ask = {"dst_node": "a1", "src_address": "127.0.0.1", "dst_address": "127.0.0.1"}
         measured = httpx.post(f"{a0.url}/v1/measure", json=ask, timeout=20, trust_env=False).json()
         assert (measured["src_node"], measured["dst_node"], measured["reachable"]) == ("a0", "a1", True)

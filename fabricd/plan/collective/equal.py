@@ -12,6 +12,7 @@ import numpy as np
 
 from fabricd.plan.collective.columns import Column, cheapest_columns
 from fabricd.plan.collective.fabric import Floats, Routes
+from fabricd.plan.collective.orders import TABLE_PATH
 from fabricd.plan.collective.rings import Packing
 
 #: NCCL's search ends with at most so many channels.
@@ -21,6 +22,8 @@ GOOD = 0.985
 _MAX_COUNTS = 10
 _PASSES = 6
 _STARTS = 3
+#: The same for rings over more ranks than all orders can be tried of: each takes some ten times as long to find.
+_MANY = 1, 3
 _STEEPNESS = 12
 _STRAIN_STEEPNESS = 30
 
@@ -140,8 +143,9 @@ def _counts(routes: Routes, packing: Packing) -> list[int]:
 
 
 def _rerouted(routes: Routes, packing: Packing, *, pairs: bool) -> Iterator[list[Column]]:
-    for start in range(_STARTS):
-        for count in _counts(routes, packing):
+    starts, most = (_STARTS, _MAX_COUNTS) if routes.fabric.ranks <= TABLE_PATH else _MANY
+    for start in range(starts):
+        for count in _counts(routes, packing)[:most]:
             random = np.random.default_rng((count, start))
             chosen: list[Column] = []
             load = np.zeros(len(routes.fabric.links))
