@@ -54,28 +54,29 @@ async def get_paths(
         nodes = {own: nodes[own]}
     measured = services.measurer.known()
 
-    async def search() -> PathAnswer:
-        return await in_thread(
-            lambda: find_paths(
-                nodes,
-                src,
-                dst,
-                measurements=measured,
-                explain=explain,
-                candidates=candidates,
-                with_capacity=capacity,
-                local=local,
-                comparison=Comparison(policy=policy, bytes=size, flows=flows),
-                ends=services.ends,
-            ),
-            name="paths",
+    def search() -> PathAnswer:
+        return find_paths(
+            nodes,
+            src,
+            dst,
+            measurements=measured,
+            explain=explain,
+            candidates=candidates,
+            with_capacity=capacity,
+            local=local,
+            comparison=Comparison(policy=policy, bytes=size, flows=flows),
+            ends=services.ends,
         )
 
-    async with services.searches:
-        try:
-            answer = await search()
-        except UnknownNameError:
-            if not must_pass_on(request, services):
-                raise
-            return PassedOn(request, services, local=own)
+    try:
+        # Another thread would hold the interpreter for as long, and both would wait to be woken.
+        if not (capacity or measured) and services.ends.are_near_at_hand(nodes, (src, dst), local):
+            answer = search()
+        else:
+            async with services.searches:
+                answer = await in_thread(search, name="paths")
+    except UnknownNameError:
+        if not must_pass_on(request, services):
+            raise
+        return PassedOn(request, services, local=own)
     return json_response(answer, headers={"Cache-Control": "no-cache"})

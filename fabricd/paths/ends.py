@@ -1,7 +1,7 @@
 """The ends of paths: from names that people and programs give to vertices of the nodes' graphs."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from threading import Lock
@@ -20,6 +20,9 @@ MAX_NAME = 512
 
 #: Kinds of machines whose graphs are kept. One of 8 GPUs takes some 300 KB.
 _KEPT = 64
+
+#: Ports of two nodes that are gone through in a millisecond or two.
+_FEW_PORTS = 256
 
 #: What the graph of a node is made from, of each of its devices.
 _OF_GPU = attrgetter(
@@ -100,9 +103,7 @@ class Ends:
             raise InputError(f"a name of {len(name)} characters", hint=f"1 to {MAX_NAME}, as eth0 or node/eth0")
         with self._lock:
             self._names.keep_to(nodes)
-            node, slash, device = name.partition("/")
-            if not slash and self._names.find(name) is None:
-                node, device = local or next(iter(nodes), ""), name
+            node, device = self._parts(nodes, name, local)
             node_id = self._names.find(node)
             if node_id is None:
                 raise UnknownNameError("node", node, self._names.all())
@@ -110,6 +111,29 @@ class Ends:
             ways = self._ways_of(snapshot)
         vertex = _vertex(snapshot, ways, device or VertexKind.MEMORY.value, shown)
         return End(node_id, shown, snapshot, ways, vertex, _refusal(snapshot, vertex))
+
+    def are_near_at_hand(self, nodes: Mapping[str, Snapshot], names: Sequence[str], local: str = "") -> bool:
+        """Tell whether ends are on two nodes of few ports and of kinds that are known, so that paths are found at once.
+
+        Arguments as of ``find``. Does not wait for another thread.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._names.keep_to(nodes)
+            ids = {self._names.find(self._parts(nodes, name, local)[0]) for name in names}
+            both = [nodes[node_id] for node_id in ids if node_id is not None]
+            ports = sum(len(one.interfaces) + sum(len(hca.ports) for hca in one.hcas) for one in both)
+            return len(both) == len(names) and ports <= _FEW_PORTS and all(likeness(one) in self._ways for one in both)
+        finally:
+            self._lock.release()
+
+    def _parts(self, nodes: Mapping[str, Snapshot], name: str, local: str) -> tuple[str, str]:
+        """Return the node and the device that a name means; "" for any memory of the node."""
+        node, slash, device = name.partition("/")
+        if slash or self._names.find(name) is not None:
+            return node, device
+        return local or next(iter(nodes), ""), name
 
     def _ways_of(self, snapshot: Snapshot) -> NodeWays:
         """Return the ways within a node: those of one that was asked for before, if their hardware is the same."""

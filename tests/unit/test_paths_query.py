@@ -11,6 +11,7 @@ from fabricd.model.device import InterfaceKind, NumaNode, Route
 from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence
 from fabricd.model.path import PathAnswer, PathType, Transport
+from fabricd.paths.ends import Ends
 from fabricd.paths.query import find_paths
 from tests.support.nodes import GEN4, hgx, mapping, nic, node, nvl_tray, pci
 
@@ -330,3 +331,18 @@ def test_a_private_address_behind_the_internet_is_not_verified():
     (path,) = find_paths(routed_pair("10.1.0.1/24", "1.1.1.1/24"), "a", "b").paths
     assert (path.transport, path.estimate.time_seconds) == (Transport.INTERNET, None)
     assert path.unverified[0].startswith("10.1.0.1 is a private address")
+
+
+def test_what_is_near_at_hand_is_known_and_small_and_waits_for_nobody(monkeypatch):
+    nodes = mapping(hgx("a"), hgx("b", lid=101))
+    ends = Ends()
+    assert not ends.are_near_at_hand(nodes, ("a/gpu0", "b/gpu0"))  # their kind is not known
+    find_paths(nodes, "a/gpu0", "b/gpu0", ends=ends)
+    assert ends.are_near_at_hand(nodes, ("a/gpu0", "b/gpu0"))
+    assert ends.are_near_at_hand(nodes, ("gpu0", "b"))
+    assert not ends.are_near_at_hand(nodes, ("a/gpu0", "a/gpu1"))
+    assert not ends.are_near_at_hand(nodes, ("a/gpu0", "c/gpu0"))
+    with ends._lock:
+        assert not ends.are_near_at_hand(nodes, ("a/gpu0", "b/gpu0"))
+    monkeypatch.setattr("fabricd.paths.ends._FEW_PORTS", 15)
+    assert not ends.are_near_at_hand(nodes, ("a/gpu0", "b/gpu0"))
