@@ -56,9 +56,8 @@ class Verification:
         return self.verdict is Verdict.CONFIRMED
 
     def __str__(self) -> str:
-        return "\n".join(
-            [f"{self.verdict} (all_reduce of {_mib(self.bytes)} over {len(self.hosts)} hosts)", *self.because]
-        )
+        hosts = "one host" if len(self.hosts) == 1 else f"{len(self.hosts)} hosts"
+        return "\n".join([f"{self.verdict} (all_reduce of {_mib(self.bytes)} over {hosts})", *self.because])
 
 
 def judge(hosts: Sequence[HostTraffic], nbytes: int, *, planned: bool, direct: bool | None = None) -> Verification:
