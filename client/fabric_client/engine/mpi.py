@@ -70,7 +70,9 @@ class MpiEngine:
     def all_reduce(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
         if array.nbytes > self._in_one_go and self.size > 1:
-            return self._all_reduce_in_pieces(array, out, op)
+            return self._in_pieces(
+                array, out, lambda part, result: self._all_reduce(self._segments.comm, part, result, op)
+            )
         return self._all_reduce(self._comm, array, out, op)
 
     def _all_reduce(self, comm: Any, array: Array, out: Array, op: ReduceOp) -> Pending:
@@ -87,17 +89,15 @@ class MpiEngine:
             raise map_error(error) from error
         return MpiPending(request, divided(out, op, self.size) if op is _AVERAGE else None)
 
-    def _all_reduce_in_pieces(self, array: Array, out: Array, op: ReduceOp) -> Pending:
-        source, target = array.reshape(-1), out.reshape(-1)
-
-        def start(part: slice) -> Pending:
-            result = target[part]
-            return self._all_reduce(self._segments.comm, result if array is out else source[part], result, op)
-
-        return self._segments.run(array.size, array.nbytes, start)
-
     def reduce(self, array: Array, out: Array | None, op: ReduceOp, root: int) -> Pending:
         """See the protocol."""
+        if array.nbytes > self._in_one_go and self.size > 1:
+            return self._in_pieces(
+                array, out, lambda part, result: self._reduce(self._segments.comm, part, result, op, root)
+            )
+        return self._reduce(self._comm, array, out, op, root)
+
+    def _reduce(self, comm: Any, array: Array, out: Array | None, op: ReduceOp, root: int) -> Pending:
         after: Callable[[], None] | None = None
         if reduced_in_float32(array):
             wide = array.astype(np.float32)
@@ -108,7 +108,17 @@ class MpiEngine:
             after = divided(out, op, self.size)
         source = MPI.IN_PLACE if array is out else typed(array)
         target = None if out is None else typed(out)
-        return self._start(self._comm.Ireduce, source, target, OPS[op], root, after=after)
+        return self._start(comm.Ireduce, source, target, OPS[op], root, after=after)
+
+    def _in_pieces(self, array: Array, out: Any, start: Callable[[Array, Any], Pending]) -> Pending:
+        source, target = array.reshape(-1), None if out is None else out.reshape(-1)
+
+        def piece(part: slice) -> Pending:
+            if array is out:  # in place, which is known by that
+                return start(own := source[part], own)
+            return start(source[part], None if target is None else target[part])
+
+        return self._segments.run(array.size, array.nbytes, piece)
 
     def reduce_scatter(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
@@ -262,7 +272,9 @@ class MpiEngine:
     def describe(self) -> tuple[str, ...]:
         """See the protocol."""
         piece = self._segments.size
-        pieces = f"all_reduce of more than {format_size(piece.nbytes)}: in pieces of so much ({piece.because})"
+        pieces = (
+            f"all_reduce and reduce of more than {format_size(piece.nbytes)}: in pieces of so much ({piece.because})"
+        )
         return (*self._lines, pieces)
 
     def _start(
