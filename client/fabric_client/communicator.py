@@ -195,7 +195,7 @@ class Communicator(Reductions, Moves, Rooted, Messages):
         if self._joined is None:
             raise InputError(
                 f"rebuild: {self.group!r} has no plan of its own",
-                hint="call it on the one that create_communicator gave",
+                hint="plans are for what create_communicator makes with a daemon",
             )
         self._rebuilds += 1
         return rebuild_communicator(self, self._joined, f"{self.group}+{self._rebuilds}", timeout)

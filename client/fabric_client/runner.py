@@ -6,10 +6,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, TypeVarTuple
 
 from fabric_client.engine.base import Engine, Pending, PendingEngine
+from fabric_client.family import Family
 from fabric_client.membership import Membership
 from fabric_client.progress import spins_for, wait_for
 from fabric_client.stats import Tally
@@ -31,9 +31,6 @@ _live: "weakref.WeakSet[Runner]" = weakref.WeakSet()
 class Runner:
     """What all operations share. The first failure breaks it for good, because its peers are out of step.
 
-    Communicators that were made out of one another are a family: they share a process's engine and fate. What breaks
-    one breaks all, and the first one's close ends all.
-
     Args:
         engine: moves the data.
         membership: the group, or None where a launcher looks after the ranks.
@@ -43,6 +40,7 @@ class Runner:
         parent: what it was made of; None for the first.
 
     Attributes:
+        parent: what it was made of.
         closed: nothing can be started any more, for this communicator was ended.
         collectives: held by a blocking collective, and while one in the background is started, so that those of several
             threads run one after another.
@@ -68,9 +66,9 @@ class Runner:
         self.closed = False
         self.spins = spins_for(ranks_on_host)
         self.tally = Tally()
-        self._parent = parent
-        self._family: list[Runner] = [] if parent is None else parent._family
-        self._family.append(self)
+        self.parent = parent
+        self._family = Family() if parent is None else parent._family
+        self._family.add(self)
         #: One look before each operation: neither closed, nor broken, nor in a forked child.
         self._usable = True
         self._forked = False
@@ -204,7 +202,7 @@ class Runner:
 
     def _reap(self) -> None:
         """Look after the two oldest works, so that those nobody waits for do not pile up."""
-        for work in list(self._works.values())[:2]:
+        for work in self.pending_works()[:2]:
             work.done()
 
     def failure(self, what: str) -> FabricError | None:
@@ -243,7 +241,7 @@ class Runner:
             self.give_up(self._broken)
             return
         try:
-            self._settle(timeout)
+            self._family.settle(self, timeout)
             with self.collectives:
                 self.run("close", "close", timeout, 0, self.engine.farewell)
         except RankLostError as error:
@@ -254,40 +252,36 @@ class Runner:
         except BaseException as error:
             self.give_up(error)
             raise
-        if not self._shut_down(_SHUTDOWN_SECONDS):
+        if not self._family.shut_down(self, _SHUTDOWN_SECONDS):
             raise EngineError(f"the engine of group {self.group!r} did not end within {_SHUTDOWN_SECONDS:g} s")
-
-    def _settle(self, timeout: float | None) -> None:
-        """Wait for what is pending in the background; how each ended, its own handle tells."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for runner in self._ending():
-            for work in list(runner._works.values()):
-                with suppress(InputError):
-                    work.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-
-    def _ending(self) -> list["Runner"]:
-        """Return whose end this one's end is: its own, and that of all that were made of it."""
-        return [runner for runner in self._family if runner._descends_from(self)]
-
-    def _descends_from(self, other: "Runner") -> bool:
-        return self is other or (self._parent is not None and self._parent._descends_from(other))
 
     def abort(self, reason: str) -> None:
         """End the group for all ranks at once."""
         if not self.closed and not self._forked:
-            self._go(lambda membership: membership.abort(reason), CommunicatorError(f"aborted: {reason}"))
+            self._family.go(lambda membership: membership.abort(reason), CommunicatorError(f"aborted: {reason}"))
 
     def give_up(self, error: BaseException) -> None:
         """Go, because of ``error``, and wait for nobody."""
-        self._go(lambda membership: membership.give_up(f"rank {self.engine.rank}", error), error)
+        self._family.go(lambda membership: membership.give_up(f"rank {self.engine.rank}", error), error)
 
-    def _go(self, say: Callable[[Membership], None], error: BaseException) -> None:
-        self._mark_broken(error)
-        for runner in list(self._family):
-            runner.closed = True
-            if runner.leads and runner.membership is not None:
-                say(runner.membership)
-        self._family.clear()
+    def mark_broken(self, error: BaseException) -> None:
+        """Let nothing be started any more, because of ``error``; the first one counts."""
+        if self._broken is None:
+            self._broken, self._usable = error, False
+            self._orphans.extend(self._works.values())
+            self.engine.abandon()
+
+    def mark_closed(self) -> None:
+        """Let nothing be started any more: it was ended."""
+        self.closed, self._usable = True, False
+
+    def pending_works(self) -> list[Work]:
+        """Return what is under way in the background, the oldest first."""
+        return list(self._works.values())
+
+    def descends_from(self, other: "Runner") -> bool:
+        """Tell whether this one was made of the other, or is it."""
+        return self is other or (self.parent is not None and self.parent.descends_from(other))
 
     @property
     def usable(self) -> bool:
@@ -297,12 +291,12 @@ class Runner:
     @property
     def made_of(self) -> str:
         """The group of the first communicator of its family, where it is not that one itself, else ""."""
-        return "" if self._parent is None else self._parent.made_of or self._parent.group
+        return "" if self.parent is None else self.parent.made_of or self.parent.group
 
     @property
     def leads(self) -> bool:
         """Whether its membership is its own, and not that of what it was made of."""
-        return self._parent is None or self.membership is not self._parent.membership
+        return self.parent is None or self.membership is not self.parent.membership
 
     def end_of_process(self) -> None:
         """Exit handler. A rank that fails tells the others; one that ends early gives them a moment."""
@@ -313,39 +307,20 @@ class Runner:
             self.give_up(failed_with)
             return
         try:
-            self._settle(_EXIT_SECONDS)
+            self._family.settle(self, _EXIT_SECONDS)
             wait_for(self.engine.farewell(), lambda: self.failure("exit"), timeout=_EXIT_SECONDS, what="exit")
         except FabricError as error:
             # The others go on without this rank; whether they need it is theirs to find out.
-            self._go(lambda membership: membership.leave(), error)
+            self._family.go(lambda membership: membership.leave(), error)
         else:
-            self._shut_down(_EXIT_SECONDS)
-
-    def _shut_down(self, timeout: float) -> bool:
-        ending = self._ending()
-        for runner in ending:
-            runner.closed, runner._usable = True, False
-            self._family.remove(runner)
-        engines = [self.engine] if self._parent is None else [runner.engine for runner in reversed(ending)]
-        in_time = [engine.shutdown(timeout=timeout) for engine in engines]
-        for runner in ending:
-            if runner.leads and runner.membership is not None:
-                runner.membership.leave()
-        return all(in_time)
-
-    def _mark_broken(self, error: BaseException) -> None:
-        for runner in list(self._family):
-            if runner._broken is None:
-                runner._broken, runner._usable = error, False
-                runner._orphans.extend(runner._works.values())
-                runner.engine.abandon()
+            self._family.shut_down(self, _EXIT_SECONDS)
 
     def _break(self, error: BaseException, what: str, orphan: object) -> BaseException:
         """Mark as broken; return the error to raise: that a rank is lost says more than what MPI saw of it."""
         self._orphans.append(orphan)
         if isinstance(error, EngineError) and error.details.get("peer_may_be_lost"):
             error = self._verdict(what) or error
-        self._mark_broken(error)
+        self._family.mark_broken(error)
         return error
 
     def _verdict(self, what: str) -> FabricError | None:
