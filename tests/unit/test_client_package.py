@@ -28,6 +28,35 @@ def test_importing_it_is_light():
         assert name not in loaded
 
 
+def test_frameworks_are_loaded_by_the_call_that_needs_them():
+    loaded = modules_after("import fabric_client.torch, fabric_client.jax")
+    for name in [*HEAVY, "numpy", "torch", "jax"]:
+        assert name not in loaded
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "words"),
+    [
+        ("torch", "torch.init_process_group(rank=0, world_size=1)", "PyTorch is not installed"),
+        ("jax", "jax.initialize(rank=0, world_size=1)", "JAX is not installed"),
+    ],
+)
+def test_a_framework_that_is_missing_is_named_with_the_line_to_run(name, call, words):
+    code = f"""
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == {name!r} else real(name, *rest)
+import fabric_client.torch, fabric_client.jax
+try:
+    fabric_client.{call}
+except fabric_client.FabricError as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.startswith(f"UnavailableError {words}")
+    assert install_line(name) in done.stdout
+
+
 def test_making_a_communicator_loads_no_part_of_the_daemon():
     loaded = modules_after("import fabric_client; fabric_client.create_communicator, fabric_client.Communicator")
     assert "fabric_client.communicator" in loaded
