@@ -8,6 +8,8 @@ import ipaddress
 import logging
 import socket
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
@@ -38,6 +40,7 @@ class Gate:
         self._app = app
         self._services = services
         self._active = 0
+        self._bodies = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer it with a problem."""
@@ -51,8 +54,8 @@ class Gate:
             scope = {**scope, "method": "GET"}  # of whose answer the server leaves the body out
         self._active += 1
         try:
-            self._admit(scope)
-            body = _Body(receive, self._services.config.max_body_bytes)
+            waiting = self._waiting_for_body if self._admit(scope) else nullcontext
+            body = _Body(receive, self._services.config.max_body_bytes, waiting)
             await self._app(scope, body, answer)
         except FabricError as error:
             await self._refuse(error, scope, receive, answer)
@@ -67,8 +70,8 @@ class Gate:
             took = None if answer.started is None else answer.started - begun
             self._services.metrics.count_request({**scope, "method": method}, answer.status, took)
 
-    def _admit(self, scope: Scope) -> None:
-        """Decide who asks and whether that may be.
+    def _admit(self, scope: Scope) -> bool:
+        """Decide who asks and whether that may be; return whether there is a body to wait for.
 
         Raises:
             FabricError: it may not.
@@ -93,6 +96,25 @@ class Gate:
             _check_host(headers, services.config.allowed_hosts)
         _check_origin(headers)
         scope.setdefault("state", {})[CALLER_STATE] = asker
+        return bool(length)
+
+    @contextmanager
+    def _waiting_for_body(self) -> Iterator[None]:
+        """Count a request apart while its body is on the way: slow bodies keep only each other out.
+
+        Raises:
+            BusyError: there are too many of them.
+        """
+        limit = self._services.config.max_requests
+        if self._bodies >= limit:
+            raise BusyError(
+                f"{limit} requests wait for their bodies already", hint="ask again later", retry_after_seconds=5
+            )
+        self._active, self._bodies = self._active - 1, self._bodies + 1
+        try:
+            yield
+        finally:
+            self._active, self._bodies = self._active + 1, self._bodies - 1
 
     async def _refuse(self, error: FabricError, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         if answer.started is not None:
@@ -123,8 +145,9 @@ class _Answer:
 class _Body:
     """Passes the request's body on, bounded in size and time."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    def __init__(self, receive: Receive, limit: int, waiting: Callable[[], AbstractContextManager[None]]) -> None:
         self._receive = receive
+        self._waiting = waiting
         self._limit = limit
         self._got = 0
         self._complete = False
@@ -134,8 +157,9 @@ class _Body:
         if self._complete:
             return await self._receive()  # waits for the client to go away, as long as that takes
         try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
+            with self._waiting():
+                async with asyncio.timeout_at(self._deadline):
+                    message = await self._receive()
         except TimeoutError as error:
             raise TooSlowError(f"the body did not come within {BODY_SECONDS:g} s") from error
         self._got += len(message.get("body", b""))

@@ -61,11 +61,17 @@ class _Connection(h11.Connection):
 class Protocol(H11Protocol):
     """uvicorn's HTTP/1.1, which knows its peer and does not wait for ever.
 
-    The limit of connections is uvicorn's ``limit_concurrency``, answered here as a problem.
+    The limit of connections is uvicorn's ``limit_concurrency``. When it is reached, the connection that has waited
+    longest without a request makes room: so many slow clients keep nobody else out. Where all have one, the newest is
+    told to come again.
+
+    Args:
+        waiting: the server's connections without a request, in the order in which they began to wait.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, waiting: "dict[Protocol, None]", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._waiting = waiting
         self._limit = self.limit_concurrency or sys.maxsize
         self.limit_concurrency = None
         self.conn = _Connection(h11.SERVER, HEAD_MAX_BYTES)
@@ -104,7 +110,7 @@ class Protocol(H11Protocol):
         certificate = transport.get_extra_info("peercert")  # only of one that was verified
         if certificate:
             self.app_state = {**self.app_state, CERTIFICATE_STATE: names_in_certificate(certificate)}
-        if len(self.connections) > self._limit:
+        if len(self.connections) > self._limit and not self._make_room():
             self._answer(BusyError(f"{self._limit} connections are open already", retry_after_seconds=5))
             return
         self._expect_head()
@@ -121,6 +127,7 @@ class Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._lost = True
+        self._waiting.pop(self, None)
         if not self._begun:  # TLS had just been agreed on
             return
         self._stop_head_timer()
@@ -136,6 +143,7 @@ class Protocol(H11Protocol):
             return
         super().data_received(data)
         if self._in_request():
+            self._waiting.pop(self, None)
             self._stop_head_timer()
         elif self._head_timer is None and not self.transport.is_closing():
             self._expect_head()
@@ -151,11 +159,29 @@ class Protocol(H11Protocol):
         else:
             self._answer(ParseError("this is no valid HTTP/1.1 request"))
 
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._waiting[self] = None
+        super().on_response_complete()
+        if self._in_request():  # it had come already
+            self._waiting.pop(self, None)
+
+    def _make_room(self) -> bool:
+        """End the connection that has waited longest without a request; False when there is none."""
+        oldest = next(iter(self._waiting), None)
+        if oldest is None:
+            return False
+        self._waiting.pop(oldest)
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+        return True
+
     def _in_request(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
     def _expect_head(self) -> None:
+        self._waiting.setdefault(self)
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
 
     def _stop_head_timer(self) -> None:

@@ -68,6 +68,7 @@ class Server(uvicorn.Server):
         self._beat = beat
         self._door = TlsDoor(self._protocol, tls, self._full) if tls else None
         self._max_connections = max_connections
+        self._waiting: dict[Protocol, None] = {}
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -89,7 +90,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     def _protocol(self) -> Protocol:
-        return Protocol(config=self.config, server_state=self.server_state, app_state={})
+        return Protocol(config=self.config, server_state=self.server_state, app_state={}, waiting=self._waiting)
 
     def _full(self, handshakes: int) -> bool:
         return handshakes + len(self.server_state.connections) > self._max_connections + _REFUSALS

@@ -266,16 +266,20 @@ def test_too_many_long_polls_are_told_to_come_again(tmp_path):
             thread.join()
 
 
-def test_a_busy_daemon_is_alive(tmp_path):
+def test_a_slow_body_keeps_only_other_bodies_out(tmp_path):
     config = tmp_path / "c.toml"
     config.write_text("max_requests = 1\n")
     with daemon(tmp_path, "--config", str(config), socket=False) as small:
         port = int(small.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as slow:
             slow.sendall(b"POST /v1/measure HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
-            eventually(lambda: small.get("/v1/node").status_code == 503, told=[small])
-            assert [small.get(path).status_code for path in ("/livez", "/readyz")] == [200, 200]
-        eventually(lambda: small.get("/v1/node").status_code == 200, told=[small])
+
+            def status() -> int:
+                return httpx.post(small.url + "/v1/measure", content=b"{}", trust_env=False).status_code
+
+            eventually(lambda: status() == 503, told=[small])
+            assert [small.get(path).status_code for path in ("/livez", "/readyz", "/v1/node")] == [200, 200, 200]
+        eventually(lambda: status() == 400, told=[small])
 
 
 def test_handlers_need_no_threads(running):
@@ -291,9 +295,14 @@ def test_too_many_connections_are_told_to_come_again(tmp_path):
     config.write_text("max_connections = 16\n")
     with daemon(tmp_path, "--config", str(config), socket=False) as small:
         port = int(small.url.rpartition(":")[2])
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(16)]
+        assert small.get("/livez").status_code == 200  # those without a request make room
         connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(16)]
-        eventually(lambda: small.get("/livez").status_code == 503, told=[small])
         for connection in connections:
+            connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        eventually(lambda: small.get("/livez").status_code == 503, told=[small])
+        for connection in (*idle, *connections):
             connection.close()
         eventually(lambda: small.get("/livez").status_code == 200, told=[small])
 

@@ -188,6 +188,63 @@ def test_a_body_in_chunks_is_refused_before_any_is_read():
     asyncio.run(main())
 
 
+def test_a_head_is_bounded_also_when_it_comes_at_once():
+    async def main() -> None:
+        async with serving() as (url, _stop):
+            for size in (20_000, 200_000):
+                head = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * size + b"\r\n\r\n"
+                reader, writer = await connect(url, head)
+                async with asyncio.timeout(5):
+                    assert (await reader.readline()).startswith(b"HTTP/1.1 431")
+                writer.close()
+            fine = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 15_000 + b"\r\n\r\n"
+            reader, writer = await connect(url, fine)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_slow_bodies_keep_only_each_other_out():
+    async def main() -> None:
+        async with serving(max_requests=8) as (url, _stop), client(url) as http:
+            head = b"POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1"
+            streams = [await connect(url, head) for _ in range(9)]
+            async with asyncio.timeout(5):
+                refused = await streams[8][0].read(1000)
+            assert refused.startswith(b"HTTP/1.1 503")
+            assert b"\r\nRetry-After: 5\r\n" in refused or b"\r\nretry-after: 5\r\n" in refused
+            assert (await http.get("/who")).status_code == 200
+            streams[0][1].write(b"234567890")
+            async with asyncio.timeout(5):
+                assert (await streams[0][0].readline()).startswith(b"HTTP/1.1 200")
+            assert (await http.post("/length", content=b"abc")).json() == 3  # its place is free again
+            for _, writer in streams:
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_connections_without_a_request_make_room_the_longest_first():
+    async def main() -> None:
+        async with serving(max_connections=16) as (url, _stop):
+            polls = [await connect(url, b"GET /sleeps HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(4)]
+            slow = [await connect(url, b"GET /livez HT") for _ in range(12)]
+            await asyncio.sleep(0.1)
+            extra = await connect(url, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            async with asyncio.timeout(5):
+                assert (await extra[0].readline()).startswith(b"HTTP/1.1 200")
+                with suppress(ConnectionResetError):
+                    assert await slow[0][0].read() == b""
+            slow[1][1].write(b"TP/1.1\r\nHost: localhost\r\n\r\n")  # the next one is still there
+            async with asyncio.timeout(5):
+                assert (await slow[1][0].readline()).startswith(b"HTTP/1.1 200")
+            for _, writer in (*polls, *slow, extra):
+                writer.close()
+
+    asyncio.run(main())
+
+
 def test_a_client_that_does_not_read_its_answer_is_cut_off(monkeypatch):
     monkeypatch.setattr(protocol, "STALL_SECONDS", 0.3)
 
@@ -237,6 +294,7 @@ def test_requests_beyond_the_limit_are_told_to_come_again():
             await asyncio.sleep(0.2)
             busy = await http.get("/metrics")
             assert (busy.status_code, busy.json()["code"], busy.headers["Retry-After"]) == (503, "busy", "1")
+            assert (await http.get("/livez")).status_code == 200  # busy is not dead
             for task in held:
                 task.cancel()
             await asyncio.gather(*held, return_exceptions=True)
