@@ -1,8 +1,8 @@
 """One rank of the demonstration's benchmark: all_reduce on demand.
 
 ``python -m demo.rank mpi`` uses MPI's world as its launcher made it; ``python -m demo.rank fabricd`` asks a daemon for
-a communicator. Both run the same loop. Commands come on standard input, one JSON object a line, answers go out the
-same way::
+a communicator; ``gloo`` and ``fabricd-gloo`` are the same choice for PyTorch on CPUs. All run the same loop. Commands
+come on standard input, one JSON object a line, answers go out the same way::
 
     {"bytes": 1048576, "count": 3}  ->  {"seconds": [0.0011, 0.0010, 0.0012], "wrong": 0}
 
@@ -63,6 +63,42 @@ def open_fabricd() -> World:
     )
 
 
+def open_gloo() -> World:
+    """Use PyTorch as it is; MASTER_ADDR and the like tell it where ranks meet."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    return _of_torch("")
+
+
+def open_fabricd_gloo() -> World:
+    """Ask the daemon for PyTorch's process group on the best path."""
+    import fabric_client.torch
+
+    return _of_torch(fabric_client.torch.init_process_group("gloo").explain())
+
+
+def _of_torch(explain: str) -> World:
+    import torch
+    import torch.distributed as dist
+
+    def all_reduce(array: Array, out: Array) -> None:
+        out[:] = array
+        dist.all_reduce(torch.from_numpy(out))
+
+    return World(
+        rank=dist.get_rank(),
+        size=dist.get_world_size(),
+        all_reduce=all_reduce,
+        barrier=dist.barrier,
+        close=dist.destroy_process_group,
+        explain=explain,
+    )
+
+
+_ENGINES = {"mpi": open_mpi, "fabricd": open_fabricd, "gloo": open_gloo, "fabricd-gloo": open_fabricd_gloo}
+
+
 def burst(world: World, size: int, count: int) -> dict[str, Any]:
     """Run ``count`` all_reduces of ``size`` bytes; time each, and check every element of the last result."""
     array = np.full(size // 4, world.rank + 1, dtype=np.float32)
@@ -79,7 +115,7 @@ def burst(world: World, size: int, count: int) -> dict[str, Any]:
 
 def main() -> None:
     """Serve commands until standard input ends."""
-    world = {"mpi": open_mpi, "fabricd": open_fabricd}[sys.argv[1]]()
+    world = _ENGINES[sys.argv[1]]()
     print(json.dumps({"rank": world.rank, "size": world.size, "explain": world.explain}), flush=True)
     for line in sys.stdin:
         command = json.loads(line)
