@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import ip_interface
+from ipaddress import ip_address
 
 from fabricd.graph.snapshot import VIRTUAL_KINDS, carriers_of
 from fabricd.model.device import InterfaceKind, IpAddress, NetInterface
@@ -86,11 +86,16 @@ def _no_address(interface: NetInterface) -> str:
 def _subnet(address: IpAddress) -> str:
     """Return an address's subnet, ``""`` for one that no other host can be reached by (link-local, not an address)."""
     try:
-        parsed = ip_interface(f"{address.address}/{address.prefix_length}")
+        parsed = ip_address(address.address)
     except ValueError:
         return ""
-    useless = parsed.is_link_local or parsed.is_loopback or parsed.is_multicast or parsed.is_unspecified
-    return "" if useless else str(parsed.network)
+    host_bits = parsed.max_prefixlen - address.prefix_length
+    if not 0 <= host_bits <= parsed.max_prefixlen:
+        return ""
+    if parsed.is_link_local or parsed.is_loopback or parsed.is_multicast or parsed.is_unspecified:
+        return ""
+    # ``ip_interface`` says the same, and takes thrice as long.
+    return f"{type(parsed)(int(parsed) >> host_bits << host_bits)}/{address.prefix_length}"
 
 
 class _Facts:

@@ -1,11 +1,14 @@
 """Which ports can talk to which: the rules, and the facts that overrule them."""
 
 from dataclasses import replace
+from ipaddress import ip_interface
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fabricd.graph.networks import find_networks
-from fabricd.model.device import Gid, InterfaceKind, LldpNeighbor
+from fabricd.model.device import Gid, InterfaceKind, IpAddress, LldpNeighbor
 from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
 from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence
@@ -14,6 +17,11 @@ from fabricd.model.placement import Position
 from tests.support.nodes import hca, hgx, ib_port, mapping, nic, node, nvl_tray
 
 VETH = InterfaceKind.VETH
+ADDRESSES = st.builds(
+    lambda address, length: IpAddress(address=str(address), prefix_length=length, family=address.version),
+    st.ip_addresses(),
+    st.integers(-1, 129),
+)
 
 
 def ports(network):
@@ -27,6 +35,18 @@ def networks(*snapshots, measurements=()):
 
 def rejected(*snapshots):
     return {one.name.removeprefix("id-"): one.reason for one in find_networks(mapping(*snapshots)).rejected}
+
+
+@given(ADDRESSES)
+def test_a_port_is_on_the_subnet_of_its_address_unless_nobody_else_reaches_that(address):
+    text = f"{address.address}/{address.prefix_length}"
+    found = list(networks(node(interfaces=(replace(nic("eth0"), addresses=(address,)),))))
+    if 0 <= address.prefix_length <= (32 if address.family == 4 else 128):
+        parsed = ip_interface(text)
+        useless = parsed.ip.is_link_local or parsed.ip.is_loopback or parsed.ip.is_multicast or parsed.ip.is_unspecified
+        assert found == ([] if useless else [str(parsed.network)])
+    else:
+        assert found == []
 
 
 def test_a_subnet_is_a_network_and_which_facts_say_so_is_told():
