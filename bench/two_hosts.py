@@ -4,7 +4,7 @@ All jobs are alive all the time and measure in turns, so that a busy machine is 
 counts. Prints bus bandwidth and, for each engine, how the plan compares with the best choice by hand and with the
 default. Needs root on Linux, PyTorch and MPI::
 
-    python -m bench.two_hosts -b 1K -e 64M
+    python -m bench.two_hosts -b 64K -e 16M
 """
 
 import argparse
@@ -77,8 +77,8 @@ def report(series: Mapping[str, Mapping[int, Series]], sizes: Sequence[int]) -> 
 def main() -> int:
     """Measure; return 3 where hosts cannot be made."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-b", default="1K", help="smallest size (default 1K)")
-    parser.add_argument("-e", default="64M", help="largest size (default 64M)")
+    parser.add_argument("-b", default="64K", help="smallest size (default 64K)")
+    parser.add_argument("-e", default="16M", help="largest size, in steps of 16 (default 16M)")
     parser.add_argument("--rounds", type=int, default=1, help="of each size, and at most as many again")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what runs")
     options = parser.parse_args()

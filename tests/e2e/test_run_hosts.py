@@ -10,6 +10,7 @@ import time
 import pytest
 
 from demo.daemons import program
+from fabric_client.cli.meeting import meet
 from tests.support.daemon import daemon
 
 SAY = (
@@ -100,6 +101,15 @@ def test_meet_prints_lines_for_a_shell(hosts):
     told = {one["name"]: one["value"] for one in json.loads(ended[1][1])["settings"]}
     assert told == {"MASTER_ADDR": address, "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": interface}
     assert (address, interface) == ("127.0.0.1", "lo")
+
+
+def test_a_single_host_meets_itself(url):
+    environ = {"FABRICD_URL": url, "FABRICD_GROUP": "single", "FABRICD_GROUP_SECRET": secrets.token_hex(16)}
+    meeting = meet(1, 0, 3, environ, timeout=10)
+    meeting.leave()
+    assert (meeting.place.first_rank, meeting.place.world_size) == (0, 3)
+    assert meeting.place.master_address == "127.0.0.1"
+    assert [(one.name, one.value) for one in meeting.settings] == [("GLOO_SOCKET_IFNAME", "lo")]
 
 
 @pytest.mark.parametrize(

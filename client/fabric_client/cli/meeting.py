@@ -20,6 +20,7 @@ from fabricd.plan.group import plan_group
 MAX_RANKS = 4096  #: on one host
 HostRankOption = Annotated[int, typer.Option("--node-rank", min=0, help="This host's number among them.")]
 MeetOption = Annotated[float, typer.Option("--meet-timeout", min=0.1, help="Seconds for all hosts to come.")]
+_LOOPBACK = "127.0.0.1"
 _MASTER, _RANKS = "master", "ranks-"
 
 
@@ -80,7 +81,7 @@ def meet(hosts: int, host_rank: int, ranks: int, environ: Mapping[str, str], *, 
     engine = "nccl+gloo" if view.gpu_uuids else "gloo"
     joined = join_group(identity, engine, url=None, secret=None, timeout=timeout, environ=environ)
     try:
-        address = joined.part.address
+        address = joined.part.address or (_LOOPBACK if hosts == 1 else "")
         if not address:
             raise EngineError(
                 "the plan names no IP address of this host, and ranks meet by IP",

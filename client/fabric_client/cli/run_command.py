@@ -6,7 +6,7 @@ import secrets
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -61,10 +61,7 @@ def run(
     if not command:
         raise InputError("no command to run", hint="fabricctl run -n 4 -- python train.py")
     with job_environment(group) if nnodes == 1 else _environment_of_hosts(group) as environ:
-        if nnodes == 1 and not collect().gpu_uuids:
-            meeting = alone(ranks, environ)
-        else:
-            meeting = meet(nnodes, node_rank, ranks, environ, timeout=meet_timeout)
+        meeting = _meet(nnodes, node_rank, ranks, environ, meet_timeout)
         environ |= {setting.name: setting.value for setting in meeting.settings}
         job = Job(
             command=command,
@@ -77,6 +74,19 @@ def run(
         )
         status = _run_together(job, meeting)
     raise typer.Exit(status)
+
+
+def _meet(hosts: int, host_rank: int, ranks: int, environ: Mapping[str, str], timeout: float) -> Meeting:
+    """Return what all hosts know when they have met; on one host a daemon is asked for the sake of its GPUs alone."""
+    if hosts == 1 and not collect().gpu_uuids:
+        return alone(ranks, environ)
+    try:
+        return meet(hosts, host_rank, ranks, environ, timeout=timeout)
+    except FabricError as error:
+        if hosts > 1:
+            raise
+        sys.stderr.write(f"fabricctl: no settings for NCCL: {error}\n")
+        return alone(ranks, environ)
 
 
 def _run_together(job: Job, meeting: Meeting) -> int:
