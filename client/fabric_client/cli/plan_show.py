@@ -32,6 +32,7 @@ def show_rings(plan: CollectivePlan) -> None:
     _print_limits(plan.bottleneck)
     out.print()
     out.print(table((">RINGS", ">EACH", "RANKS", "PORTS IN>OUT"), _rings(plan.channels)))
+    _print_settings(plan)
     _print_lines(plan.because)
 
 
@@ -55,6 +56,7 @@ def show_trees(plan: CollectivePlan) -> None:
     out.print(table((">ROOT", "", ">EACH", "ARCS"), rows))
     if len(plan.trees) > _SHOWN_TREES:
         out.print(f"and {len(plan.trees) - _SHOWN_TREES} more; --json has all")
+    _print_settings(plan)
     _print_lines(plan.because)
 
 
@@ -170,6 +172,12 @@ def _print_limits(links: Sequence[Hop]) -> None:
         out.print(f"limited by {clean(hop.src)} > {clean(hop.dst)}, {hop.link}, {width}")
     if len(links) > _SHOWN_LINKS:
         out.print(f"and {len(links) - _SHOWN_LINKS} links like these; --json has them")
+
+
+def _print_settings(plan: CollectivePlan) -> None:
+    if plan.settings:
+        names = ", ".join(dict.fromkeys(one.name for one in plan.settings))
+        console().print(f"\nto be set: {clean(names)} (--json has the values, fabricctl env those of each node)")
 
 
 def _print_lines(lines: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fabricd.plan.collective.cluster import FREE
 from fabricd.plan.collective.planner import Planner
-from fabricd.plan.collective.trees import TreePacking
+from fabricd.plan.collective.trees import MAX_RANKS, TreePacking
 from fabricd.units import format_bandwidth, format_count
 
 #: Less than this is no gain.
@@ -30,6 +30,14 @@ def ring_reasons(planner: Planner, trees: TreePacking | None) -> Iterator[str]:
     if trees is not None and trees.busbw > _WORTH_TELLING * total:
         gain = f"{trees.busbw / total:.2f} times as much (--kind trees)"
         yield f"trees could carry {in_gb(trees.busbw)} on these routes, {gain}"
+    elif trees is None and len(planner.nccl.members) > 1 and bound.busbw > _WORTH_TELLING * total:
+        most = f"at most {in_gb(bound.busbw)}, {bound.busbw / total:.2f} times as much"
+        ways = (
+            "--kind trees packs them"
+            if planner.nccl.job.ranks <= MAX_RANKS
+            else f"beyond {MAX_RANKS} ranks they are not packed"
+        )
+        yield f"trees could carry {most} ({ways})"
 
 
 def _over(planner: Planner) -> str:

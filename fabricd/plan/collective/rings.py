@@ -159,7 +159,9 @@ def _solve(columns: Sequence[Column], capacity: Floats) -> tuple[Floats, Floats]
     rows = np.flatnonzero(usage.any(axis=1))
     unit = float(np.max(capacity[rows] / usage[rows].max(axis=1))) if len(rows) else 1.0
     values = np.array([column.value * (1 if column.straight else 1 - STRAIGHT) for column in columns])
-    solved = linprog(-values, A_ub=usage[rows], b_ub=capacity[rows] / unit, method="highs-ds")
+    # The programs are small, and alike from round to round: presolving them takes longer than it saves.
+    options = {"presolve": False}
+    solved = linprog(-values, A_ub=usage[rows], b_ub=capacity[rows] / unit, method="highs-ds", options=options)
     prices = np.zeros(len(capacity))
     prices[rows] = np.maximum(0.0, -solved.ineqlin.marginals)
     weights = np.maximum(0.0, solved.x) * unit
