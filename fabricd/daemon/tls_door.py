@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from typing import cast
 
@@ -12,6 +13,8 @@ _log = logging.getLogger("fabricd.http")
 
 #: For a client to answer the end of a TLS connection.
 _FAREWELL_SECONDS = 3.0
+#: asyncio keeps a buffer of this size for each TLS connection, 256 KiB unless told otherwise: 2 GB for 8192 of them.
+_READ_BYTES = 16 * 1024
 
 
 class TlsDoor:
@@ -32,6 +35,7 @@ class TlsDoor:
         self._tls = tls
         self._full = full
         self._handshakes: set[asyncio.Task[None]] = set()
+        SSLProtocol.max_size = _READ_BYTES
 
     def visitor(self) -> asyncio.Protocol:
         """Return what a new connection begins with."""

@@ -74,6 +74,14 @@ def test_slow_clients_keep_nobody_out_of_tls(tmp_path):
     lines = [f'tls_certificate_file = "{pair.certificate_file}"', f'tls_key_file = "{pair.key_file}"']
     (tmp_path / "c.toml").write_text("\n".join(lines) + "\n")
     with daemon(tmp_path, "-c", str(tmp_path / "c.toml")) as running, ExitStack() as stack:
+        before = memory(running)
+        context, address = authority.client(), ("127.0.0.1", int(running.url.rpartition(":")[2]))
+        for _ in range(200):  # handshakes take processor time
+            plain = stack.enter_context(socket.create_connection(address, timeout=20))
+            secured = stack.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))
+            secured.sendall(POLL)
+            assert secured.recv(12) == b"HTTP/1.1 200"
+        assert (memory(running) - before) / 200 < 128 << 10  # bytes for each
         crowd(stack, running, SLOW, b"\x16\x03\x01")  # the beginning of a hello
         answer = httpx.get(running.url + "/livez", verify=authority.client(), trust_env=False, timeout=20)
         assert answer.status_code == 200
