@@ -67,7 +67,7 @@ class Runner:
         self.spins = spins_for(ranks_on_host)
         self.tally = Tally()
         self.parent = parent
-        self._family = Family() if parent is None else parent._family
+        self._family: Family = Family() if parent is None else parent._family
         self._family.add(self)
         #: One look before each operation: neither closed, nor broken, nor in a forked child.
         self._usable = True

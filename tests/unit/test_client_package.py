@@ -1,5 +1,6 @@
 """The package as its users see it."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -80,11 +81,20 @@ def test_all_is_sorted_and_complete():
 
 def test_every_public_method_says_what_it_takes_and_raises():
     from fabric_client import Communicator
+    from fabric_client.messages import Messages
+    from fabric_client.moves import Moves
+    from fabric_client.reductions import Reductions
+    from fabric_client.rooted import Rooted
 
-    for name in ("all_reduce", "reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "recv", "sendrecv"):
-        text = getattr(Communicator, name).__doc__
-        for part in ("Shapes:", "Args:", "Returns:", "Raises:"):
-            assert part in text, (name, part)
+    kinds = (Reductions, Moves, Rooted, Messages)
+    operations = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
+    assert len(operations) == 18
+    for name in operations:
+        method = getattr(Communicator, name)
+        assert inspect.signature(method).parameters["async_op"].kind is inspect.Parameter.KEYWORD_ONLY
+        parts = {"send": ("Args:", "Raises:"), "barrier": ("Args:", "Raises:")}
+        for part in parts.get(name, ("Shapes:", "Args:", "Returns:", "Raises:")):
+            assert part in method.__doc__, (name, part)
 
 
 @pytest.mark.parametrize("missing", ["mpi4py", "numpy"])
