@@ -34,7 +34,7 @@ def create_communicator(
 ) -> "Communicator":
     """Join a group, let its daemon plan, and return a communicator on the planned path.
 
-    Every rank of the job calls it once; it returns when all have come. What is not given is taken from the
+    Every rank of the group calls it; it returns when all have come. What is not given is taken from the
     environment: rank and size as :mod:`fabric_client.environment` says, the daemon as :mod:`fabric_client.locate`
     says, the secret from ``FABRICD_GROUP_SECRET_FILE`` or ``FABRICD_GROUP_SECRET``. Without a secret only processes
     of one user on one host can form a group, over the daemon's Unix socket.
