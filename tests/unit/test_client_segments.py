@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("mpi4py")
 from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on
-from fabric_client.engine.segments import PieceSize, Segments, choose_piece_size
+from fabric_client.engine.segments import Crowding, PieceSize, Segments, choose_piece_size
 from fabricd.errors import EngineError
 
 MIB = 1 << 20
@@ -81,9 +81,19 @@ class Operation:
         return self.ready >= 0
 
 
+class Alone:
+    """MPI's world of one rank, as far as it is asked."""
+
+    def Iallreduce(self, *buffers):  # noqa: N802 - as mpi4py spells it
+        return self
+
+    def Test(self, status):  # noqa: N802
+        return True
+
+
 @pytest.fixture
 def segments():
-    yield Segments(None, PieceSize(40, "for a test"))
+    yield Segments(Alone(), PieceSize(40, "for a test"))
     assert UNDER_WAY == []
 
 
@@ -134,3 +144,25 @@ def test_nothing_is_started_once_it_is_given_up(segments):
     operation.ready = 9
     assert not pending.test()
     assert log == [("a", 0, 1)]
+
+
+def test_a_process_that_is_often_displaced_is_crowded():
+    now, switches = [0.0], [1000]
+    crowding = Crowding(lambda: switches[0], lambda: now[0])
+    assert not crowding.look()
+    now[0], switches[0] = 0.05, 1100
+    assert not crowding.look()  # too short to tell
+    now[0] = 1.0
+    assert crowding.look()
+    now[0], switches[0] = 3.0, 1190
+    assert not crowding.look()
+
+
+def test_crowded_ranks_cut_into_few_pieces(segments, monkeypatch):
+    log = []
+    monkeypatch.setattr(Crowding, "look", lambda self: True)
+    operation = Operation("a", log)
+    pending = segments.run(33 * MIB, 33 * MIB, operation.start)
+    assert log == [("a", 0, 11 * MIB)]
+    operation.ready = 3
+    assert pending.test()

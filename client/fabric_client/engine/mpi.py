@@ -271,10 +271,7 @@ class MpiEngine:
 
     def describe(self) -> tuple[str, ...]:
         """See the protocol."""
-        piece = self._segments.size
-        pieces = (
-            f"all_reduce and reduce of more than {format_size(piece.nbytes)}: in pieces of so much ({piece.because})"
-        )
+        pieces = f"all_reduce and reduce of more than {format_size(self._in_one_go)}: {self._segments.describe()}"
         return (*self._lines, pieces)
 
     def _start(

@@ -7,7 +7,9 @@ clears all of its pages. ``docs/mpi.md`` has the figures.
 
 import math
 import os
+import resource
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fabric_client.arrays import Array
 from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import UNDER_WAY, MpiPending, typed
@@ -31,6 +34,9 @@ _PIECES_IN_CACHE = 8
 _LEAST_BYTES = 512 << 10
 _ASSUMED_BYTES = 1 << 20
 _MAX_CACHES = 16
+#: Each wait for a peer may then take a time slice, and small pieces wait often. Alone, a rank is hardly ever displaced.
+_CROWDED_SWITCHES_PER_SECOND = 50
+_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,34 @@ def agree(comm: Any, own: PieceSize, complete: Callable[[Pending], None]) -> Pie
     return own if nbytes == own.nbytes else PieceSize(nbytes, f"the least of all ranks; here {own.because}")
 
 
+class Crowding:
+    """Tells whether this process has to share its CPUs: how often it was displaced, of late.
+
+    Args:
+        switches: how often that was so far. Source: getrusage(2), ru_nivcsw.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        switches: Callable[[], int] = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._switches = switches
+        self._clock = clock
+        self._looked = clock(), switches()
+        self._crowded = False
+
+    def look(self) -> bool:
+        """Return whether it is so."""
+        (then, before), now = self._looked, self._clock()
+        if now - then >= _LOOK_SECONDS:
+            switches = self._switches()
+            self._crowded = switches - before > _CROWDED_SWITCHES_PER_SECOND * (now - then)
+            self._looked = now, switches
+        return self._crowded
+
+
 class Segments:
     """The operations in pieces of one engine, one after another in the order of their starts.
 
@@ -105,6 +139,7 @@ class Segments:
         #: Works are tested from any thread. Who finds it taken, by another thread or below itself, has nothing to do.
         self._lock = threading.Lock()
         self._error: FabricError | None = None
+        self._crowding = Crowding()
 
     def run(self, count: int, nbytes: int, start: Callable[[slice], Pending]) -> Pending:
         """Start an operation on ``count`` elements, which are ``nbytes`` together.
@@ -114,8 +149,7 @@ class Segments:
             nbytes: of all of them.
             start: starts it for some elements, on this ``comm``.
         """
-        pieces = math.ceil(nbytes / self.size.nbytes)
-        operation = _Segmented(self, count, math.ceil(count / pieces), start)
+        operation = _Segmented(self, count, nbytes, start)
         with self._lock:
             self._waiting.append(operation)
             if len(self._waiting) == 1:
@@ -138,6 +172,18 @@ class Segments:
         finally:
             self._lock.release()
 
+    def crowded(self) -> tuple[Array, Pending]:
+        """Ask all ranks whether one is crowded; the answer is in the first, when the second has ended."""
+        answer = np.array([self._crowding.look()], np.int64)
+        return answer, MpiPending(self.comm.Iallreduce(MPI.IN_PLACE, typed(answer), MPI.MAX))
+
+    def describe(self) -> str:
+        """Return how large operations are cut, and why, for ``explain()``."""
+        told = f"in pieces of so much ({self.size.because})"
+        if self.size.nbytes >= _FEWEST_SWITCHES_BYTES:
+            return told
+        return f"{told}, of {format_size(_FEWEST_SWITCHES_BYTES)} while other processes take the ranks' CPUs"
+
     def check(self) -> None:
         """Raise what ended them."""
         if self._error is not None:
@@ -155,16 +201,18 @@ class Segments:
 
 
 class _Segmented:
-    """One operation in pieces."""
+    """One operation in pieces; before them the ranks agree on how many, where that is not settled."""
 
-    __slots__ = ("_count", "_current", "_ended", "_next", "_queue", "_start", "_step")
+    __slots__ = ("_count", "_crowded", "_current", "_ended", "_nbytes", "_next", "_queue", "_start", "_step")
 
-    def __init__(self, queue: Segments, count: int, step: int, start: Callable[[slice], Pending]) -> None:
+    def __init__(self, queue: Segments, count: int, nbytes: int, start: Callable[[slice], Pending]) -> None:
         self._queue = queue
         self._count = count
-        self._step = step
+        self._nbytes = nbytes
         self._start = start
+        self._step = 0
         self._next = 0
+        self._crowded: Array | None = None
         self._current: Pending | None = None
         self._ended = False
 
@@ -177,11 +225,20 @@ class _Segmented:
 
     def advance(self) -> bool:
         """Start the next piece as soon as one has ended; tell whether all have."""
+        if self._current is None and self._queue.size.nbytes < _FEWEST_SWITCHES_BYTES:
+            self._crowded, self._current = self._queue.crowded()
         while self._current is None or self._current.test():
             if self._next >= self._count:
                 self._ended = True
                 return True
+            if not self._step:
+                self._step = self._choose_step()
             part = slice(self._next, self._next + self._step)
             self._next += self._step
             self._current = self._start(part)
         return False
+
+    def _choose_step(self) -> int:
+        crowded = self._crowded is not None and bool(self._crowded[0])
+        piece = _FEWEST_SWITCHES_BYTES if crowded else self._queue.size.nbytes
+        return math.ceil(self._count / math.ceil(self._nbytes / piece))
