@@ -20,5 +20,5 @@ def test_a_killed_rank_is_named_and_the_other_ends_at_once(tmp_path):
     assert first.status == 0, first.err
     told = json.loads(first.out.splitlines()[-1])
     assert told["ranks"] == [1]
-    assert told["seconds"] < 8
-    assert first.seconds < 40  # JAX alone would wait for its heartbeat, and then abort
+    assert told["seconds"] < 15
+    assert first.seconds < 60  # JAX alone would wait for its heartbeat, and then abort

@@ -56,4 +56,4 @@ def test_a_killed_rank_is_named_by_a_typed_error(play):
     assert killed.status == -signal.SIGKILL
     told = first.json()
     assert (told["ranks"], told["cause"]) == ([1], "RuntimeError")
-    assert told["seconds"] < 8
+    assert told["seconds"] < 15
