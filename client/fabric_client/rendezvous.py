@@ -34,6 +34,8 @@ T = TypeVar("T")
 _POLL_SECONDS = 10.0
 #: A daemon on this very host that never answered is not there; one elsewhere may still be starting.
 _LOCAL_FIRST_CONTACT_SECONDS = 3.0
+#: A question that was held open for as long has been heard, whatever became of the daemon then: nobody refuses at once.
+_HEARD_SECONDS = 0.2
 _RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS = 0.05, 1.0
 _GOODBYE_SECONDS = 2.0
 
@@ -155,11 +157,13 @@ class Rendezvous:
         pause = _RETRY_FIRST_SECONDS
         last: FabricError | None = None
         while (left := deadline - time.monotonic()) > 0:
+            asked = time.monotonic()
             try:
                 response = ask(min(_POLL_SECONDS, left))
             except TransientError as error:
                 last = error
-                failing_since = failing_since or time.monotonic()  # before, it may have waited for the others
+                self._contacted |= time.monotonic() - asked > _HEARD_SECONDS
+                failing_since = failing_since or time.monotonic()
                 self._give_up_on_nobody(failing_since, error)
                 time.sleep(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 - spreads retries, no secret
                 pause = min(_RETRY_MAX_SECONDS, pause * 2)
