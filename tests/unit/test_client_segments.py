@@ -136,6 +136,24 @@ def test_an_error_ends_all_and_is_told_by_each(segments):
     assert log == [("a", 0, 1)]
 
 
+def test_a_piece_whose_start_was_interrupted_is_not_started_again(segments):
+    log = []
+    operation = Operation("a", log)
+    pending = segments.run(2, 80, operation.start)
+
+    def interrupted(part):
+        raise KeyboardInterrupt
+
+    operation.ready, pending._start = 1, interrupted
+    with pytest.raises(KeyboardInterrupt):
+        pending.test()
+    pending._start = operation.start
+    operation.ready = 9
+    with pytest.raises(EngineError, match="interrupted"):
+        pending.test()
+    assert log == [("a", 0, 1)]
+
+
 def test_nothing_is_started_once_it_is_given_up(segments):
     log = []
     operation = Operation("a", log)

@@ -21,8 +21,8 @@ import numpy as np
 from fabric_client.arrays import Array
 from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi_library import MPI
-from fabric_client.engine.mpi_requests import UNDER_WAY, MpiPending, typed
-from fabricd.errors import FabricError
+from fabric_client.engine.mpi_requests import UNDER_WAY, MpiPending, map_error, typed
+from fabricd.errors import EngineError, FabricError
 from fabricd.smallfile import read_bytes
 from fabricd.units import format_size
 
@@ -175,7 +175,10 @@ class Segments:
     def crowded(self) -> tuple[Array, Pending]:
         """Ask all ranks whether one is crowded; the answer is in the first, when the second has ended."""
         answer = np.array([self._crowding.look()], np.int64)
-        return answer, MpiPending(self.comm.Iallreduce(MPI.IN_PLACE, typed(answer), MPI.MAX))
+        try:
+            return answer, MpiPending(self.comm.Iallreduce(MPI.IN_PLACE, typed(answer), MPI.MAX))
+        except MPI.Exception as error:
+            raise map_error(error) from error
 
     def describe(self) -> str:
         """Return how large operations are cut, and why, for ``explain()``."""
@@ -203,13 +206,16 @@ class Segments:
 class _Segmented:
     """One operation in pieces; before them the ranks agree on how many, where that is not settled."""
 
-    __slots__ = ("_count", "_crowded", "_current", "_ended", "_nbytes", "_next", "_queue", "_start", "_step")
+    __slots__ = (
+        "_count", "_crowded", "_current", "_ended", "_nbytes", "_next", "_queue", "_start", "_starting", "_step",
+    )  # fmt: skip
 
     def __init__(self, queue: Segments, count: int, nbytes: int, start: Callable[[slice], Pending]) -> None:
         self._queue = queue
         self._count = count
         self._nbytes = nbytes
         self._start = start
+        self._starting = False
         self._step = 0
         self._next = 0
         self._crowded: Array | None = None
@@ -233,9 +239,12 @@ class _Segmented:
                 return True
             if not self._step:
                 self._step = self._choose_step()
+            if self._starting:  # Ctrl-C came in between, and only MPI knows whether it has the piece
+                raise EngineError("an operation in pieces was interrupted while one of them was started")
+            self._starting = True
             part = slice(self._next, self._next + self._step)
-            self._next += self._step
-            self._current = self._start(part)
+            self._current, self._next = self._start(part), part.stop
+            self._starting = False
         return False
 
     def _choose_step(self) -> int:
