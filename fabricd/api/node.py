@@ -164,9 +164,10 @@ async def _pieces(head: ClusterStatus, lists: Mapping[str, Iterable[object]]) ->
         for number, item in enumerate(items):
             written += (b"," if number else b"") + to_json(item)
             if len(written) >= _PIECE_BYTES:
-                yield bytes(written)
+                for at in range(0, len(written), _PIECE_BYTES):
+                    yield bytes(written[at : at + _PIECE_BYTES])
+                    await asyncio.sleep(0)  # writing need not wait for anybody, and then others would
                 written.clear()
-                await asyncio.sleep(0)  # writing need not wait for anybody, and then others would
         written += b"]"
     yield bytes(written) + rest
 
