@@ -246,6 +246,14 @@ def test_more_ranks_than_all_orders_can_be_tried_of(hosts, copies) -> None:
     assert np.all(load <= part.fabric.capacity * 1.0001)
 
 
+def test_widths_of_rings_are_multiples_of_one_speed_where_that_costs_nothing() -> None:
+    """A linear program alone spreads them at random over rings that are equally good."""
+    answer = ring_plan(planner_of(("a", read(SWITCHED.read_text())), ("b", read(SWITCHED.read_text()))))
+    widths = [one.bandwidth_bytes_per_second for one in answer.channels]
+    assert sum(widths) == pytest.approx(answer.limit_bytes_per_second, rel=1e-3)
+    assert [width / min(widths) for width in widths] == pytest.approx([round(width / min(widths)) for width in widths])
+
+
 def test_trays_of_different_domains_stay_apart() -> None:
     trays = {f"tray{number}": whole_tray(number, cluster=f"d{number}") for number in (0, 1)}
     assert machines_of(list(topologies_of(trays).items()), domains=nvlink_domains(trays)).order == (0, 0)

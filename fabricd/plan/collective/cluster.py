@@ -7,7 +7,7 @@ from math import ceil, inf
 
 from fabricd.plan.collective.bound import Kind, ring_bound
 from fabricd.plan.collective.columns import Column, Segment, make_column
-from fabricd.plan.collective.equal import GOOD, MAX_CHANNELS, Channels, at_one_speed
+from fabricd.plan.collective.equal import GOOD, MAX_CHANNELS, Channels, at_one_speed, levelled
 from fabricd.plan.collective.fabric import EngineRoutes, Fabric, FreeRoutes, Routes
 from fabricd.plan.collective.lanes import Lane, cut_to, lanes_of, overlaid, rail_of
 from fabricd.plan.collective.orders import EXACT_CYCLE, TABLE_PATH
@@ -82,7 +82,7 @@ def packed_parts(nccl: NcclPlan, routes: str) -> list[Part]:
         limit = inf
         if fabric.ranks > (TABLE_PATH if several else EXACT_CYCLE):  # rings are then found without proof
             limit = ring_bound(Kind(fabric, count), alone=not several)
-        packing = pack(ways, known, limit=limit)
+        packing = levelled(pack(ways, known, limit=limit), known, fabric.capacity)
         parts.append(Part(fabric, ways, tuple(known), speed * len(found.ring.channels), count, packing))
     return parts
 

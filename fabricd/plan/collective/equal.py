@@ -5,12 +5,13 @@ weights; add one known ring after another where it loads the fullest link least;
 full already.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fabricd.plan.collective.columns import Column, cheapest_columns
+from fabricd.plan.collective.columns import Column, cheapest_columns, same_segments
 from fabricd.plan.collective.fabric import Floats, Routes
 from fabricd.plan.collective.orders import TABLE_PATH
 from fabricd.plan.collective.rings import Packing
@@ -19,6 +20,8 @@ from fabricd.plan.collective.rings import Packing
 MAX_CHANNELS = 32
 #: This much of the packing is enough.
 GOOD = 0.985
+#: A share of the packing that counts as all of it.
+_AS_MUCH = 1 - 1e-4
 _MAX_COUNTS = 10
 _PASSES = 6
 _STARTS = 3
@@ -81,6 +84,36 @@ def at_one_speed(routes: Routes, packing: Packing, known: Sequence[Column] = (),
         if max(one.total for one in best.values()) >= GOOD * packing.total:
             break
     return best
+
+
+def levelled(packing: Packing, known: Sequence[Column], capacity: Floats) -> Packing:
+    """Return few rings whose widths are multiples of one speed, where those carry as much; else the packing.
+
+    A linear program spreads widths at random over rings that are equally good. Rings that change from port to port
+    are used only if the packing has such.
+
+    Args:
+        packing: rings of any speed.
+        known: further rings, as NCCL's own.
+        capacity: of the links.
+    """
+    if not packing.columns:
+        return packing
+    crosses = not all(column.straight for column in packing.columns)
+    pool = [*(column for column in known if crosses or column.straight), *packing.columns]
+    best: dict[int, Channels] = {}
+    for columns in (*_rounded(packing), *_greedy(pool, capacity)):
+        _keep(best, columns, capacity)
+    enough = [one for one in best.values() if one.total >= _AS_MUCH * packing.total]
+    if not enough:
+        return packing
+    chosen = min(enough, key=lambda one: one.count)
+    times = Counter(map(same_segments, chosen.columns))
+    first = {same_segments(column): column for column in chosen.columns}
+    if len(first) > len(packing.columns):
+        return packing
+    weights = tuple(chosen.speed * times[key] for key in first)
+    return replace(packing, columns=tuple(first.values()), weights=weights, total=chosen.total)
 
 
 def _paired(column: Column) -> Column:
