@@ -62,9 +62,9 @@ class Config:
         Path | None, Rule(settings.path(), "who else may ask and for what: names, scopes, tokens or certificates")
     ] = None
     tls_certificate_file: Annotated[
-        Path | None, Rule(settings.path(), "PEM; with it the TCP port speaks TLS, and peers are shown it", _FIXED)
+        Path | None, Rule(settings.path(), "PEM; with it the TCP port speaks TLS, and peers are shown it")
     ] = None
-    tls_key_file: Annotated[Path | None, Rule(settings.path(), "PEM; the certificate's key", _FIXED)] = None
+    tls_key_file: Annotated[Path | None, Rule(settings.path(), "PEM; the certificate's key")] = None
     tls_ca_file: Annotated[
         Path | None, Rule(settings.path(), "PEM; CAs of the peers' certificates; by default the system's")
     ] = None

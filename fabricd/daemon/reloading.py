@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from fabricd import log
 from fabricd.api.services import Services
@@ -83,13 +84,14 @@ class Reloader:
         while True:
             self._tell_expiry(services.config, services.credentials)
             await asyncio.sleep(LOOK_SECONDS)
+            if not services.credentials.signature:
+                continue  # there are no such files
             async with self._one:
                 config = services.config
-                now = await in_thread(lambda config=config: files_signature(config), name="credentials")  # type: ignore[misc] # mypy knows no types of a lambda's defaults
-                if now in (seen, services.credentials.signature):
-                    continue
-                seen = now
-                await self._read_files(config)
+                now = await in_thread(partial(files_signature, config), name="credentials")
+                if now not in (seen, services.credentials.signature):
+                    seen = now
+                    await self._read_files(config)
 
     async def _read_files(self, config: Config) -> None:
         faults: list[str] = []
@@ -100,7 +102,7 @@ class Reloader:
             self._services.metrics.reloads.labels("failed").inc()
             _log.error("tokens and certificates stay as they are: %s", ConfigError(faults, source="their files"))
             return
-        self._services.credentials = found
+        self._services.credentials = self._as_it_began(found)
         self._services.metrics.reloads.labels("ok").inc()
         self._taken()
         _log.info("tokens and certificates were read again")
@@ -111,9 +113,7 @@ class Reloader:
         if late:
             _log.warning("only a restart changes these", extra={"facts": {"settings": ", ".join(late)}})
         config = keep_unreloadable(services.config, loaded.config)
-        found = loaded.credentials
-        if (found.server_tls is None) != (services.credentials.server_tls is None):
-            found = replace(found, server_tls=services.credentials.server_tls)  # the port speaks as it began
+        found = self._as_it_began(loaded.credentials)
         services.config, services.credentials = config, found
         services.polls.limit = config.max_long_polls
         services.nodes.set_faults("credentials", ())
@@ -123,6 +123,14 @@ class Reloader:
         for told in loaded.warnings:
             _log.warning("%s", told)
         _log.info("the configuration was read again", extra={"facts": {"file": loaded.file or "none"}})
+
+    def _as_it_began(self, found: Credentials) -> Credentials:
+        """Return the credentials with TLS on the port if it began so, and else without."""
+        before = self._services.credentials.server_tls
+        if (found.server_tls is None) == (before is None):
+            return found
+        _log.warning("only a restart begins or ends TLS on the port")
+        return replace(found, server_tls=before)
 
     def _tell_expiry(self, config: Config, found: Credentials) -> None:
         self._services.nodes.set_faults("certificate", expiry(config, found))

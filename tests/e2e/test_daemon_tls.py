@@ -117,6 +117,26 @@ def test_a_renewed_certificate_is_taken_and_connections_go_on(tmp_path, authorit
             assert [answer.status_code for answer in answers] == [503]  # told to ask again, not cut off
 
 
+def test_only_a_restart_begins_or_ends_tls(tmp_path, authority):
+    authority.issue("node", *NAMES)
+    told = Path(config(tmp_path, authority))
+    with daemon(tmp_path, "-c", str(told)) as running, running.unix() as local:
+        told.write_text("")
+        assert local.post("/v1/reload").status_code == 204
+        assert "only a restart begins or ends TLS" in running.log
+        with https(running, authority) as client:
+            assert client.get("/livez").status_code == 200
+        config(tmp_path, authority)
+        assert local.post("/v1/reload").status_code == 204
+        authority.issue("other", *NAMES)
+        config(tmp_path, authority, name="other")
+        told.write_text((tmp_path / "other.toml").read_text())  # another file
+        assert local.post("/v1/reload").status_code == 204
+        with https(running, authority) as client, client.stream("GET", "/livez") as answer:
+            shown = answer.extensions["network_stream"].get_extra_info("ssl_object").getpeercert()
+        assert shown["subject"] == ((("commonName", "other"),),)
+
+
 def test_peers_know_each_other_by_certificates_alone(tmp_path, authority):
     lines = access(tmp_path, "nodes read,measure certificate:fabricd.test\n")
     cas = [f'tls_ca_file = "{authority.file}"', f'tls_client_ca_file = "{authority.file}"', lines]

@@ -97,3 +97,10 @@ def test_a_secret_that_others_can_read_is_refused_and_never_shown(tmp_path):
     assert "hush" not in str(faulty.value)
     with pytest.raises(AccessError):
         find_token({"FABRICD_TOKEN_FILE": str(tmp_path / "none")})
+
+
+def test_a_ca_makes_addresses_that_are_found_https():
+    ca = {"FABRICD_CA_FILE": "/ca.crt", "FABRICD_SOCKET": "/nowhere"}
+    assert find_daemon(environ={**ca, "MASTER_ADDR": "10.0.0.1"}).url == "https://10.0.0.1:7470"
+    assert find_daemon(environ=ca).url == "https://127.0.0.1:7470"
+    assert find_daemon("http://n:1", environ=ca).url == "http://n:1"
