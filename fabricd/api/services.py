@@ -66,7 +66,11 @@ class Services:
         self.placement_files = PlacementFiles(self.config.placement_files)
         self.overview = Overview(self.nodes, self.measurer, self.placement_files, self.searches, clock=self.clock)
         planner = MeasuringPlanner(
-            self.nodes, self.measurer, post, max_age_seconds=lambda: self.config.measure_max_age_seconds
+            self.nodes,
+            self.measurer,
+            post,
+            self.placement_files,
+            max_age_seconds=lambda: self.config.measure_max_age_seconds,
         )
         self.groups = GroupService(
             AgentPlanner(planner, directory) if directory else planner, store=store, clock=self.clock

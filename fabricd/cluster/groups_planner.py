@@ -9,6 +9,7 @@ from fabricd.background import in_thread
 from fabricd.cluster.measuring import Measurer
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer_post import PeerPost
+from fabricd.cluster.placement_files import PlacementFiles
 from fabricd.errors import FabricError
 from fabricd.localview import LocalView
 from fabricd.model.measurement import Measurement, MeasureRequest
@@ -28,15 +29,23 @@ class MeasuringPlanner:
         nodes: what is known of the members' hosts.
         measurer: measures from this node.
         post: asks other nodes' daemons to measure.
+        files: what this daemon is told of where nodes stand.
         max_age_seconds: gives the age up to which a measurement made before will do.
     """
 
     def __init__(
-        self, nodes: NodeMap, measurer: Measurer, post: PeerPost, *, max_age_seconds: Callable[[], float]
+        self,
+        nodes: NodeMap,
+        measurer: Measurer,
+        post: PeerPost,
+        files: PlacementFiles,
+        *,
+        max_age_seconds: Callable[[], float],
     ) -> None:
         self._nodes = nodes
         self._measurer = measurer
         self._post = post
+        self._files = files
         self._max_age_seconds = max_age_seconds
 
     async def plan(self, engine: str, views: Mapping[int, LocalView]) -> GroupPlan:
@@ -45,7 +54,8 @@ class MeasuringPlanner:
         Raises:
             FabricError: there is none; says why.
         """
-        nodes = dict(self._nodes.snapshots()) if self._nodes.ready else {}
+        known_nodes = self._nodes.snapshots() if self._nodes.ready else {}
+        nodes = await in_thread(lambda: dict(self._files.applied(known_nodes)), name="placement")
         known = await in_thread(lambda: survey(views, nodes), name="survey")
         measurements, unmeasured = await self._measure(known.pairs)
         plan = await in_thread(lambda: plan_group(engine, views, nodes, measurements, unmeasured), name="plan")
