@@ -33,6 +33,8 @@ def configure(level: str, form: str = "auto", *, environ: Mapping[str, str] | No
     # Libraries speak up when something is wrong; their chatter, which may hold URLs and headers, stays out.
     root.setLevel(logging.WARNING)
     set_level(level)
+    # asyncio warns of each write to a connection that its client has just closed.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     # The gate logs what handlers raise; uvicorn would log it again, and every cancelled request at the daemon's end.
     logging.getLogger("uvicorn.error").disabled = True
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -83,7 +84,7 @@ class Protocol(H11Protocol):
     def pause_writing(self) -> None:
         """Give the client some time to read what it asked for; then its request must not hold others up."""
         super().pause_writing()
-        self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+        self._stall_timer = self.loop.call_later(STALL_SECONDS, self.abort)
 
     def resume_writing(self) -> None:
         """Go on: the client reads."""
@@ -166,6 +167,18 @@ class Protocol(H11Protocol):
         if self._in_request():  # it had come already
             self._waiting.pop(self, None)
 
+    def shutdown(self) -> None:
+        """Go when the answer under way is out; at once when there is none."""
+        if not self.transport.is_closing():
+            super().shutdown()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        with suppress(
+            AttributeError
+        ):  # TLS of Python 3.11 forgets a connection that is closed twice: it ends by itself
+            self.transport.abort()
+
     def _make_room(self) -> bool:
         """End the connection that has waited longest without a request; False when there is none."""
         oldest = next(iter(self._waiting), None)
@@ -173,7 +186,7 @@ class Protocol(H11Protocol):
             return False
         self._waiting.pop(oldest)
         self.connections.discard(oldest)
-        oldest.transport.abort()
+        oldest.abort()
         return True
 
     def _in_request(self) -> bool:
@@ -191,7 +204,7 @@ class Protocol(H11Protocol):
 
     def _head_is_late(self) -> None:
         self._head_timer = None
-        if not self._in_request():
+        if not self._in_request() and not self.transport.is_closing():
             self.transport.close()
 
     def _answer(self, error: FabricError) -> None:

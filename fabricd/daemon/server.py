@@ -131,6 +131,7 @@ class Server(uvicorn.Server):
         for task in tasks:
             task.cancel()
         for connection in list(state.connections):
-            connection.transport.abort()
+            if isinstance(connection, Protocol):  # they all are
+                connection.abort()
         if tasks:
             await asyncio.wait(tasks, timeout=0.1)

@@ -1,11 +1,14 @@
 """Real daemons with TLS: clients, peers, certificates that are renewed, and those that are wrong."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -231,3 +234,39 @@ def test_check_config_tells_until_when_and_what_should_not_stay(tmp_path, author
     assert status == 0
     assert "valid until" in said
     assert "warning: the certificate" in said
+
+
+def test_clients_that_break_every_rule_leave_nothing_behind(tmp_path, authority):
+    authority.issue("node", *NAMES)
+    said = (
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 9,
+        b"GET /livez HTTP/1.1\r\nHo",
+        b"POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+        b"\x00\xff" * 99,
+    )
+
+    def misbehave(seed: int) -> None:
+        dice = random.Random(seed)
+        for _ in range(40):
+            with suppress(OSError), socket.create_connection(address, timeout=5) as plain:
+                if dice.random() < 0.2:
+                    plain.sendall(dice.randbytes(99))
+                    continue
+                secured = authority.client().wrap_socket(plain, server_hostname="127.0.0.1")
+                for _ in range(dice.randrange(4)):
+                    secured.sendall(dice.choice(said))
+                if dice.random() < 0.5:
+                    secured.close()
+                else:
+                    socket.close(secured.detach())  # without a farewell
+
+    with daemon(tmp_path, "-c", config(tmp_path, authority, "max_connections = 32")) as running:
+        address = ("127.0.0.1", int(running.url.rpartition(":")[2]))
+        descriptors = Path(f"/proc/{running.process.pid}/fd")
+        before = len(list(descriptors.iterdir()))
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(misbehave, range(4)))
+        eventually(lambda: len(list(descriptors.iterdir())) <= before, 10, told=[running])
+        with https(running, authority) as client:
+            assert client.get("/livez").status_code == 200
+        assert "Traceback" not in running.log
