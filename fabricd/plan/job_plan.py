@@ -109,7 +109,7 @@ def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectiveP
         )
     )
     if request.view == "nccl":
-        return nccl_view(planner)
+        return with_reach(nccl_view(planner), nodes)
     plan = tree_plan(planner) if request.kind == "trees" else ring_plan(planner)
     return with_settings(plan, nodes, request.policy)
 
@@ -125,6 +125,16 @@ def with_settings(
     islands = _islands(plan, nodes)
     because = (*plan.because, *_about_links(nodes), *_about_islands(islands))
     return replace(plan, settings=settings, islands=islands, because=because)
+
+
+def with_reach(plan: CollectivePlan, nodes: Mapping[str, Snapshot]) -> CollectivePlan:
+    """Return NCCL's own plan, and that it does not get through where its adapters do not reach each other."""
+    if plan.nodes < 2:
+        return plan
+    told = next((one for one in settings_for(nodes, engines=["nccl"]) if one.name == "NCCL_NET"), None)
+    if told is None or told.value != "Socket":
+        return plan
+    return replace(plan, because=(*plan.because, f"it does not get through without NCCL_NET=Socket: {told.because}"))
 
 
 def with_file_settings(plan: CollectivePlan, topology: NcclTopology, machines: int) -> CollectivePlan:

@@ -183,6 +183,8 @@ def test_adapters_that_do_not_reach_each_other_carry_no_ring() -> None:
         (tuple(range(16)), 0),
         (tuple(range(16, 32)), 16),
     ]
+    theirs = plan_job(PlanRequest(ranks=("a", "b"), view="nccl"), apart)
+    assert "does not get through without NCCL_NET=Socket" in theirs.because[-1]
     together = plan_job(PlanRequest(ranks=("a", "b")), islanders(("a", 1), ("b", 1)))
     assert together.bandwidth_bytes_per_second > 30e9
 

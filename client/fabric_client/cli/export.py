@@ -24,7 +24,7 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.plan.collective.machines import machines_of
 from fabricd.plan.export import NODE_FORMATS, Exported, export_cluster, export_node
 from fabricd.plan.export.dot import dot
-from fabricd.plan.job_topologies import nvlink_domains, topologies_of
+from fabricd.plan.job_topologies import check_joined, nvlink_domains, topologies_of
 
 
 class ExportFormat(StrEnum):
@@ -119,6 +119,7 @@ def _cluster(form: ExportFormat, nodes: Mapping[str, Snapshot], files: Sequence[
 
 def _graph(source: Source, node: str, nodes: str, copies: int) -> Exported:
     """Return NCCL's graph file of our rings for a job: of one node, or of the first of several."""
+    chosen: Mapping[str, Snapshot] = {}
     domains: dict[str, str] = {}
     if source.topology is not None:
         named = [(f"node{number}", source.topology) for number in range(copies)]
@@ -135,6 +136,7 @@ def _graph(source: Source, node: str, nodes: str, copies: int) -> Exported:
     except ModuleNotFoundError as error:
         raise UnavailableError(f"planning needs {error.name}", hint=install_line("plan")) from error
     machines = machines_of(named, domains=domains)
+    check_joined(chosen, len(machines.order))
     planner = Planner(Request(topologies=machines.topologies, order=machines.order, names=machines.names))
     notes = [
         f"for {len(named)} node{'s' if len(named) > 1 else ''}; NCCL_GRAPH_FILE binds every communicator of a process, "

@@ -28,7 +28,7 @@ from fabricd.model.collective import CollectivePlan
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.nccl.environment import NcclEnvironment, parse_environment
 from fabricd.plan.collective.machines import Machines, machines_of
-from fabricd.plan.job_plan import taking_part, with_file_settings, with_settings
+from fabricd.plan.job_plan import taking_part, with_file_settings, with_reach, with_settings
 from fabricd.plan.job_topologies import check_joined, nvlink_domains, topologies_of
 from fabricd.plan.nccl.emulate import MAX_RANKS
 from fabricd.plan.predict import Calibration, virtual_of
@@ -119,6 +119,8 @@ def plan(
     if view is View.PHYSICAL:
         first, of = machines.topologies[machines.order[0]], len(machines.order)
         answer = with_file_settings(answer, first, of) if copied else with_settings(answer, snapshots)
+    elif not copied:
+        answer = with_reach(answer, snapshots)
     if as_json:
         print_json(answer)
     elif view is View.NCCL:
