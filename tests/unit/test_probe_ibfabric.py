@@ -177,6 +177,7 @@ def test_in_a_snapshot(tmp_path: Path) -> None:
         assert secret not in text, secret
     (fabric,) = redacted.ib_fabrics
     names = [one.name for one in fabric.switches]
-    assert len(set(names)) == 3 and all(name.startswith("switch-") for name in names)
+    assert len(set(names)) == 3
+    assert all(name.startswith("switch-") for name in names)
     assert fabric.switches[0].links[1].peer == fabric.switches[2].guid
     assert redacted.content_hash == content_hash(redacted)
