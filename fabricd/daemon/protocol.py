@@ -142,6 +142,11 @@ class Protocol(H11Protocol):
             return
         if self.transport.is_closing():
             return
+        if self._in_request() and not self.cycle.more_body:
+            # Another request before this one's answer. While it waited nobody would notice that the client is gone; so
+            # it is left to the client to ask again, on another connection.
+            self.cycle.keep_alive = False
+            return
         super().data_received(data)
         if self._in_request():
             self._waiting.pop(self, None)

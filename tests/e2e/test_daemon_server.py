@@ -86,6 +86,7 @@ async def serving(
     """Serve; yield the URL and what stops it and tells how long that took."""
     config = Config(**settings)
     services = Services(config=config, nodes=NodeMap(), polls=LongPolls(config.max_long_polls))
+    services.metrics.watch_long_polls(lambda: services.polls.open)
     app = create_app(services)
     routes(app)
     stopping = asyncio.Event()
@@ -258,6 +259,23 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(monkeypatch):
                     got += len(part)
             assert 0 < got < LARGE
             writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_is_noticed_also_when_it_has_asked_more():
+    async def main() -> None:
+        async with serving() as (url, _stop), client(url) as http:
+            ask = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+            reader, writer = await connect(url, ask)
+            await reader.readuntil(b"hello")
+            assert "fabricd_long_polls 1.0" in (await http.get("/metrics")).text
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await asyncio.sleep(0.1)
+            writer.close()
+            async with asyncio.timeout(5):
+                while "fabricd_long_polls 0.0" not in (await http.get("/metrics")).text:  # noqa: ASYNC110 - no event to await
+                    await asyncio.sleep(0.05)
 
     asyncio.run(main())
 
