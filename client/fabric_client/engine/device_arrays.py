@@ -135,9 +135,10 @@ def _dtype(array: Any, interface: Mapping[str, Any], what: str) -> "np.dtype[Any
     name: Any = interface["typestr"]
     if _is_bfloat16_tensor(array) or (name[1:] == _TWO_BYTES and str(getattr(array, "dtype", "")) == "bfloat16"):
         try:
-            from ml_dtypes import bfloat16 as name
+            import ml_dtypes
         except ImportError as error:
             raise InputError(f"{what} is of bfloat16, which needs ml_dtypes", hint="pip install ml_dtypes") from error
+        name = ml_dtypes.bfloat16
     found: np.dtype[Any] = np.dtype(name)
     return found
 
