@@ -34,13 +34,12 @@ AS_USUAL = Comparison()
 def estimate(path: Path, comparison: Comparison) -> Estimate:
     """Return the estimated time of one transfer over a path.
 
-    Every flow gets the same share of the bottleneck. Unknown bandwidth across a network leaves the time unknown; within
-    a node it bounds nothing that is known of, so there the latency is all (as in the order of paths).
+    Every flow gets the same share of the bottleneck. Unknown bandwidth leaves the time unknown.
     """
     bandwidth, latency = path.bandwidth_bytes_per_second, path.latency_seconds
     share = None if bandwidth is None else bandwidth / comparison.flows
     transfer = None if share is None else comparison.bytes / share
-    known = path.type is not PathType.DIS and (transfer is not None or path.type is not PathType.NET)
+    known = path.type is not PathType.DIS and transfer is not None
     return Estimate(
         bytes=comparison.bytes,
         flows=comparison.flows,

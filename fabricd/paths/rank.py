@@ -31,6 +31,8 @@ def order_key(path: Path, estimated: Estimate | None, policy: Policy) -> OrderKe
     between = bool(path.network)
     transport = _TRANSPORT_ORDER[path.transport]
     time = estimated.time_seconds if estimated else None
+    if time is None and path.type not in (PathType.NET, PathType.DIS):
+        time = path.latency_seconds or 0.0  # nothing in the node is known to be narrow, see rank_key
     return (
         path.type is PathType.DIS,
         bool(path.unverified),
