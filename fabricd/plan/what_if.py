@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.nccl_xml_types import NcclGpu, NcclNet, NcclNic, NcclPci, NcclTopology
+from fabricd.units import format_bandwidth
 
 _NVSWITCH_CLASS = "0x068000"
 
@@ -42,6 +43,19 @@ class WhatIf:
             links_down=tuple((local(a), local(b), count) for a, b, count in self.links_down if own(a)),
             port_speeds={local(name): speed for name, speed in self.port_speeds.items() if own(name)},
         )
+
+    def in_words(self) -> Iterator[str]:
+        """Yield what is assumed, for people to check what they have asked for."""
+
+        def where(name: str) -> str:
+            return name if "/" in name else f"{name} of every machine"
+
+        for name in self.without:
+            yield f"assumed: {where(name)} is not there"
+        for a, b, count in self.links_down:
+            yield f"assumed: {'all' if count is None else count} NVLinks between {where(a)} and {b} are down"
+        for name, speed in self.port_speeds.items():
+            yield f"assumed: {where(name)} carries {format_bandwidth(speed)}"
 
     def check_nodes(self, nodes: Collection[str]) -> None:
         """Check that the changes are to nodes that there are.

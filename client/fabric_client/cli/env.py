@@ -56,7 +56,7 @@ def env(
     *,
     origin: FromOption = None,
     output: FormatOption = EnvFormat.SHELL,
-    nodes: JobNodesOption = "",
+    nodes: JobNodesOption = None,
     node: NodeOption = "",
     rank: RankOption = None,
     engine: EngineOption = _ALL_ENGINES,

@@ -67,7 +67,7 @@ def export(
     form: FormatOption,
     origin: FromOption = None,
     node: NodeOption = "",
-    nodes: JobNodesOption = "",
+    nodes: JobNodesOption = None,
     topology: TopologyOption = None,
     placement_files: PlacementOption = None,
     order: OrderOption = "",
@@ -117,7 +117,7 @@ def _cluster(form: ExportFormat, nodes: Mapping[str, Snapshot], files: Sequence[
     return export_cluster(form.value, nodes, places=places)
 
 
-def _graph(source: Source, node: str, nodes: str, copies: int) -> Exported:
+def _graph(source: Source, node: str, nodes: str | None, copies: int) -> Exported:
     """Return NCCL's graph file of our rings for a job: of one node, or of the first of several."""
     chosen: Mapping[str, Snapshot] = {}
     domains: dict[str, str] = {}

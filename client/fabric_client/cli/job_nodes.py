@@ -6,30 +6,33 @@ from typing import Annotated
 import typer
 
 from fabric_client.cli.source import Source
-from fabricd.errors import UnknownNameError
+from fabricd.errors import InputError, UnknownNameError
 from fabricd.model.snapshot import Snapshot
 from fabricd.placement.hostlist import expand
 from fabricd.plan.order.from_map import node_names
 
 JobNodesOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--nodes", help="The job's nodes, as a hostlist; by default SLURM_JOB_NODELIST, else all that are known."
     ),
 ]
 
 
-def job_nodes(source: Source, wanted: str) -> dict[str, Snapshot]:
+def job_nodes(source: Source, wanted: str | None) -> dict[str, Snapshot]:
     """Return the job's nodes by name, in their order.
 
     Args:
         source: where they are looked up. What Slurm says counts only for a daemon's nodes.
-        wanted: a hostlist; "" for the default.
+        wanted: a hostlist; None for the default.
 
     Raises:
+        InputError: an empty hostlist, which is no way to ask for all nodes.
         UnknownNameError: a node that is not known.
         ParseError: not a hostlist.
     """
+    if wanted is not None and not wanted.strip():
+        raise InputError("--nodes is empty", hint="is SLURM_JOB_NODELIST set? Left out, all known nodes are meant")
     names = source.names()
     nodelist = wanted or (os.environ.get("SLURM_JOB_NODELIST", "") if source.connection is not None else "")
     if not nodelist:

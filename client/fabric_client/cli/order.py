@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
 def order(
     *,
     origin: FromOption = None,
-    nodes: JobNodesOption = "",
+    nodes: JobNodesOption = None,
     hosts: HostsOption = "",
     per_node: PerNodeOption = 8,
     placement: PlacementOption = None,
@@ -81,7 +81,7 @@ def order(
     print_json(best) if as_json else _show(best, places)
 
 
-def _places(origin: str | None, nodes: str, imports: Sequence[Imported]) -> list[RankPlace]:
+def _places(origin: str | None, nodes: str | None, imports: Sequence[Imported]) -> list[RankPlace]:
     source = load(origin)
     if source.topology is not None:
         raise InputError(

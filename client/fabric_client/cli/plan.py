@@ -1,6 +1,7 @@
 """``fabricctl plan``: how ranks should talk, how good that is, and what NCCL would do by itself."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -121,6 +122,7 @@ def plan(
         answer = with_file_settings(answer, first, of) if copied else with_settings(answer, snapshots)
     elif not copied:
         answer = with_reach(answer, snapshots)
+    answer = replace(answer, because=(*what_if.in_words(), *answer.because))
     if as_json:
         print_json(answer)
     elif view is View.NCCL:
