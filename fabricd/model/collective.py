@@ -71,7 +71,7 @@ class Search:
 class Alternative:
     """Another way to do the same, beside the plan."""
 
-    name: str  #: "nccl", "equal speed", "trees", "nvls"
+    name: str  #: "nccl", "equal speed", "trees", "nvls", "sharp"
     bandwidth_bytes_per_second: float | None = None
     channels: tuple[Channel, ...] = ()
     count: int = 0  #: of channels or trees; those of "trees" and "nvls" are not listed

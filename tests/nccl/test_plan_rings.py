@@ -8,6 +8,7 @@ from scipy.optimize import linprog
 
 from fabricd.errors import InputError
 from fabricd.graph.nccl_xml import parse
+from fabricd.graph.nccl_xml_read import read
 from fabricd.plan.collective.bound import Kind, bound, reducing_bound
 from fabricd.plan.collective.columns import Segment, make_column
 from fabricd.plan.collective.cuts import Cuts
@@ -223,3 +224,22 @@ def test_nccl_view_is_what_nccl_answers() -> None:
     choice = next(one for one in golden.answers["choices"]["AllReduce"] if one["bytes"] == 1 << 30)
     assert (answer.predicted.algorithm, answer.predicted.protocol) == (choice["algo"], choice["proto"])
     assert answer.predicted.time_seconds == pytest.approx(choice["time_us"] * 1e-6, rel=0.01)
+
+
+def alternatives(xml: str) -> tuple[Planner, dict[str, float]]:
+    planner = Planner(Request(topologies=[read(xml, source="a machine")], order=[0] * 2, names=["a", "b"]))
+    return planner, {one.name: one.bandwidth_bytes_per_second for one in ring_plan(planner).alternatives}
+
+
+@pytest.mark.parametrize("golden", [one for one in OWN if one.nodes == 2], ids=str)
+def test_a_network_that_reduces_bounds_an_all_reduce_by_each_machines_ports(golden: Golden) -> None:
+    offered = golden.text.replace("<net ", '<net coll="1" ')
+    assert "sharp" not in alternatives(golden.text)[1]
+    planner, found = alternatives(offered)
+    system = planner.nccl.tables[0].system
+    ranks = planner.nccl.job.ranks
+    ports = sum(net.bandwidth for net in system.nets)
+    assert found["sharp"] <= 2 * (ranks - 1) / ranks * ports * 1e9 * (1 + 1e-9)
+    assert found["sharp"] >= max(found.get("nvls", 0.0), planner.bound.busbw * 1e9) * (1 - 1e-9)
+    if len(system.nets) > 1:
+        assert "sharp" not in alternatives(offered.replace(' coll="1"', "", 1))[1]

@@ -11,6 +11,8 @@ from fabricd.units import format_bandwidth, format_count, format_size
 _SHOWN_RANKS = 16
 _SHOWN_LINKS = 4
 _SHOWN_TREES = 16
+#: What reduces in these, which rings and trees do not need.
+_REDUCED = {"nvls": "NVSwitches reduce", "sharp": "the network reduces"}
 
 
 def show_rings(plan: CollectivePlan) -> None:
@@ -26,7 +28,7 @@ def show_rings(plan: CollectivePlan) -> None:
         )
     ]
     rows += [_alternative(one) for one in plan.alternatives]
-    possible = "possible" + " without it" * any(one.name == "nvls" for one in plan.alternatives)
+    possible = "possible" + " without it" * any(one.name in _REDUCED for one in plan.alternatives)
     rows.append((possible, format_bandwidth(plan.bound_bytes_per_second), _share(plan), "", ""))
     out.print(table(("", ">BUS BANDWIDTH", "BY", ">PREDICTED", "WITH"), rows))
     _print_limits(plan.bottleneck)
@@ -99,8 +101,10 @@ def _share(plan: CollectivePlan) -> str:
 
 
 def _alternative(one: Alternative) -> tuple[str, ...]:
-    names = {"nccl": "NCCL by itself", "equal speed": "as a graph file", "nvls": "possible by NVLS"}
-    by = {"trees": "another plan", "nvls": "NVSwitches reduce"}.get(one.name, format_count(one.count, "ring"))
+    names = {"nccl": "NCCL by itself", "equal speed": "as a graph file"} | {
+        name: f"possible by {name.upper()}" for name in _REDUCED
+    }
+    by = ({"trees": "another plan"} | _REDUCED).get(one.name, format_count(one.count, "ring"))
     return (names.get(one.name, one.name), format_bandwidth(one.bandwidth_bytes_per_second), by, *_told(one.predicted))
 
 

@@ -74,16 +74,20 @@ def bound(kinds: Sequence[Kind], collective: str, *, root_kind: int = 0, root: i
     return min(found, key=lambda one: one.busbw)
 
 
-def reducing_bound(kinds: Sequence[Kind]) -> Bound:
-    """Return what bounds an all-reduce if the switches within a machine reduce, and the network between them does not.
+def reducing_bound(kinds: Sequence[Kind], *, network: bool = False) -> Bound:
+    """Return what bounds an all-reduce if the switches within a machine reduce.
 
     The message then crosses every cut once each way.
+
+    Args:
+        kinds: the cluster.
+        network: whether the network between machines reduces, too.
     """
     found: list[Bound] = []
     for turned in (False, True):
         cuts = [Cuts(kind.fabric, reverse=turned) for kind in kinds]
         found += _parting(kinds, cuts)
-        if not _alone(kinds):
+        if not network and not _alone(kinds):
             found.append(_by_machines(kinds, cuts))
     return min(found, key=lambda one: one.busbw)
 

@@ -197,6 +197,15 @@ def _alternatives(planner: Planner, trees: TreePacking | None) -> Iterator[Alter
             count=len(planner.nccl.job.nvls.channels),
             because=("the NVSwitch reduces: each byte leaves a GPU once; nominal, NVLS reaches less",),
         )
+    if planner.request.collective == "all_reduce" and planner.reduced_by_network is not None:
+        yield Alternative(
+            name="sharp",
+            bandwidth_bytes_per_second=planner.reduced_by_network * 1e9,
+            because=(
+                "the network's switches reduce (SHARP), which every port offers: the message leaves and enters each "
+                "machine once; at most, if machines reduce as fast within",
+            ),
+        )
 
 
 def _searches(planner: Planner) -> Iterator[Search]:

@@ -184,6 +184,14 @@ class Planner:
         """What bounds an all-reduce if NVSwitches reduce, GB/s of bus bandwidth."""
         return reducing_bound([part.kind for part in self.parts]).busbw
 
+    @cached_property
+    def reduced_by_network(self) -> float | None:
+        """What bounds an all-reduce if the network reduces (SHARP), GB/s; None unless every port can."""
+        nets = [net for table in self.nccl.tables for net in table.system.nets]
+        if len(self.nccl.members) < 2 or not nets or not all(net.coll for net in nets):
+            return None
+        return reducing_bound([part.kind for part in self.parts], network=True).busbw
+
     def bottleneck(self) -> tuple[Hop, ...]:
         """Return the links that hold the rings back."""
         return self.tightest(self.weakest, self.weakest.packing.prices)
