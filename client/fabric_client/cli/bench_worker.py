@@ -56,6 +56,8 @@ def main() -> int:
     except FabricError as error:
         sys.stderr.write(f"fabricctl bench: {error}\n")
         return error.exit_status
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

@@ -192,6 +192,13 @@ class Planner:
             return None
         return reducing_bound([part.kind for part in self.parts], network=True).busbw
 
+    def machine_of(self, part: Part) -> str:
+        """Return the name of the first machine of a kind."""
+        kind = next(kind for kind, one in enumerate(self.parts) if one is part)
+        place = next(place for place, member in enumerate(self.nccl.members) if member.part == kind)
+        names = self.request.names
+        return names[min(place, len(names) - 1)] if names else f"machine {place}"
+
     def bottleneck(self) -> tuple[Hop, ...]:
         """Return the links that hold the rings back."""
         return self.tightest(self.weakest, self.weakest.packing.prices)
@@ -203,14 +210,15 @@ class Planner:
         return self.hops(part, [int(link) for link in order if worth[link] > 1e-6 * worth.sum()])
 
     def hops(self, part: Part, links: Sequence[int]) -> tuple[Hop, ...]:
-        """Return links of a machine by name."""
+        """Return links of a machine by name, where machines differ with its own name before."""
         table = part.fabric.table
+        machine = f"{self.machine_of(part)}/" if len(self.parts) > 1 else ""
         names = node_names(table, frozenset())
         found = [part.fabric.links[link] for link in links]
         return tuple(
             Hop(
-                src=names[link.source.position],
-                dst=names[link.target.position],
+                src=machine + names[link.source.position],
+                dst=machine + names[link.target.position],
                 link=HOP_NAMES[link.type],
                 bandwidth_bytes_per_second=round(link.bandwidth * 1e9, 3),
                 detail=link.type.name,

@@ -60,9 +60,8 @@ def _why_below(planner: Planner) -> Iterator[str]:
             )
     totals = [part.packing.total for part in planner.parts]
     if max(totals) > _WORTH_TELLING * min(totals):
-        weakest = planner.parts.index(planner.weakest)
-        place = next(place for place, member in enumerate(planner.nccl.members) if member.part == weakest)
-        yield f"every ring crosses every machine, so machine {place} of {nodes}, the weakest, decides for all"
+        weakest = planner.machine_of(planner.weakest)
+        yield f"every ring crosses every machine, so {weakest}, the weakest of {nodes}, decides for all"
     if len(planner.nccl.members) > len(planner.request.order):
         yield "NCCL splits a machine where its GPUs reach each other faster through their ports; so does the plan"
     if nodes > 1 and planner.off_rails > 0.001:
@@ -75,7 +74,7 @@ def _against_nccl(planner: Planner) -> Iterator[str]:
     count = planner.nccl.channels.searched
     total = planner.weakest.packing.total
     gain = total / theirs
-    told = "the same" if gain < _WORTH_TELLING else f"{gain:.2f} times as much here"
+    told = "the same" if gain < _WORTH_TELLING else f"our rings carry {gain:.2f} times as much"
     yield f"NCCL by itself: {format_count(count, 'ring')} of {in_gb(theirs / count)}, {in_gb(theirs)} in all; {told}"
     yield from _disagreement(planner)
     if equal is not None and equal.speed * equal.count > theirs * _WORTH_TELLING:
