@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fabricd.graph.disjoint import DisjointSets
 from fabricd.graph.networks_rails import interfaces_of
 from fabricd.model.device import Hca, HcaPort
 from fabricd.model.network import Network, NetworkPort
@@ -96,22 +97,14 @@ def _by_switches(
     if frozenset.intersection(*met):  # one fabric whose spines all have met: most are
         yield _met_by_all(name, ports, min(map(min, met)))
         return
-    leader: dict[str, str] = {}
-
-    def first_of(guid: str) -> str:
-        while leader.setdefault(guid, guid) != guid:
-            leader[guid] = leader[leader[guid]]
-            guid = leader[guid]
-        return guid
-
+    together = DisjointSets[str]()
     for one in ports:
         guids = sorted(walked[one.node, one.name])
         for guid in guids[1:]:
-            a, b = sorted((first_of(guids[0]), first_of(guid)))
-            leader[b] = a
+            together.join(*sorted((together.leader(guids[0]), together.leader(guid))))
     groups: dict[str, list[_Port]] = {}
     for one in ports:
-        groups.setdefault(first_of(min(walked[one.node, one.name])), []).append(one)
+        groups.setdefault(together.leader(min(walked[one.node, one.name])), []).append(one)
     for guid, members in groups.items():
         yield _met_by_all(name if len(groups) == 1 else f"{name}@{guid}", members, guid)
 

@@ -6,6 +6,7 @@ Source: InfiniBand architecture, volume 1, 10.9: two ports need a key in common,
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from fabricd.graph.disjoint import DisjointSets
 from fabricd.model.network import Network
 from fabricd.model.snapshot import Snapshot
 
@@ -47,18 +48,11 @@ def _full_keys(snapshot: Snapshot) -> dict[str, set[int]]:
 
 def _groups(keys: Sequence[set[int]]) -> list[list[int]]:
     """Return the ports' places, those together that share a key, directly or through others."""
-    leader: dict[int, int] = {}
-
-    def first_of(key: int) -> int:
-        while leader.setdefault(key, key) != key:
-            leader[key] = leader[leader[key]]
-            key = leader[key]
-        return key
-
+    together = DisjointSets[int]()
     for own in keys:
         for key in own:
-            leader[first_of(key)] = first_of(next(iter(own)))
+            together.join(next(iter(own)), key)
     groups: dict[int, list[int]] = {}
     for at, own in enumerate(keys):
-        groups.setdefault(first_of(next(iter(own))), []).append(at)
+        groups.setdefault(together.leader(next(iter(own))), []).append(at)
     return list(groups.values())

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fabricd.graph.disjoint import DisjointSets
 from fabricd.graph.networks_rails import RailPort, rail_ports
 from fabricd.model.infiniband import IbSwitch
 from fabricd.model.placement import RailPlace
@@ -127,7 +128,7 @@ class _Groups:
     """Leaf switches with what they are linked to, each group under the name of one of the switches above."""
 
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
-        self._leader: dict[str, str] = {}
+        self._sets = DisjointSets[str]()
         self._leaves = dict(_leaves(snapshots))
         for guid, switch in self._leaves.items():
             for link in switch.links:
@@ -136,18 +137,12 @@ class _Groups:
 
     def of(self, guid: str) -> str:
         """Return the switch that stands for a leaf's group; "" for a leaf that is linked to none."""
-        return self._first(guid) if guid in self._leader else ""
-
-    def _first(self, guid: str) -> str:
-        while self._leader.setdefault(guid, guid) != guid:
-            self._leader[guid] = self._leader[self._leader[guid]]
-            guid = self._leader[guid]
-        return guid
+        return self._sets.leader(guid) if guid in self._sets else ""
 
     def _join(self, one: str, other: str) -> None:
         # One that carries no node leads, where there is any: hosts may hang on switches of the second level too.
-        a, b = sorted((self._first(one), self._first(other)), key=lambda guid: (guid in self._leaves, guid))
-        self._leader[b] = a
+        leaders = (self._sets.leader(one), self._sets.leader(other))
+        self._sets.join(*sorted(leaders, key=lambda guid: (guid in self._leaves, guid)))
 
 
 def _leaves(snapshots: Iterable[Snapshot]) -> Iterator[tuple[str, IbSwitch]]:

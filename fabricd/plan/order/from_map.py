@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from fabricd.graph.disjoint import DisjointSets
 from fabricd.graph.networks import find_networks
 from fabricd.graph.placement import placement
 from fabricd.model.network import role_rank
@@ -96,20 +97,14 @@ def _fabrics(nodes: Mapping[str, Snapshot]) -> dict[str, str]:
 
     Nodes that share such a network, or are joined by several in a row, are in one.
     """
-    leader: dict[str, str] = {}
+    together = DisjointSets[str]()
     name: dict[str, str] = {}
-
-    def first_of(node: str) -> str:
-        while leader.setdefault(node, node) != node:
-            node = leader[node]
-        return node
-
     for network in find_networks(nodes).networks if len(nodes) > 1 else ():
         if network.transport not in _FABRICS or role_rank(network.role) > role_rank("data"):
             continue
         members = list(dict.fromkeys(port.node for port in network.ports))
         for other in members[1:]:
-            a, b = first_of(members[0]), first_of(other)
-            leader[b] = a
-        name.setdefault(first_of(members[0]), network.name)
-    return {node: name.get(first_of(node), first_of(node)) for node in leader}
+            together.join(members[0], other)
+        name.setdefault(together.leader(members[0]), network.name)
+    leaders = {node: together.leader(node) for node in together}
+    return {node: name.get(leader, leader) for node, leader in leaders.items()}
