@@ -7,6 +7,7 @@ session in which nothing passed fails, and so does one that left interfaces or s
 import importlib.util
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from demo.namespaces import why_not
+from tests.support.command_line import Told, told
 from tests.support.etcd import etcd_program
 from tests.support.leaks import Watch
 
@@ -89,6 +91,14 @@ def _why_no_frameworks() -> str:
 def _why_no_ibsim() -> str:
     missing = [program for program in ("ibsim", "ibnetdiscover") if shutil.which(program) is None]
     return f"no {' and '.join(missing)} (packages ibsim-utils and infiniband-diags)" if missing else ""
+
+
+@pytest.fixture
+def fabricctl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
+    """Run a command line of fabricctl in this process; returns exit status, standard output and standard error."""
+    from fabric_client.cli.main import run  # most tests need no command line
+
+    return lambda *words: told(capsys, monkeypatch, run, *words)
 
 
 SESSION = pytest.StashKey[Session]()

@@ -4,13 +4,13 @@ import json
 import shlex
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import pytest
 
-from demo.daemons import program, wait_for_peers
-from demo.hosts import NetworkSpec, make_hosts
-from tests.support.host_daemons import PORT, daemons
+from demo.daemons import program
+from demo.hosts import NetworkSpec
+from tests.support.host_daemons import hosts_with_daemons
 
 #: Hosts' names are addresses of the first.
 NETWORKS = [NetworkSpec("front", "10.71.0.0/24", bits_per_second=400_000_000), NetworkSpec("data", "10.72.0.0/24")]
@@ -22,14 +22,8 @@ pytestmark = [pytest.mark.root, pytest.mark.frameworks]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("torch-hosts")
-    with ExitStack() as stack:
-        hosts = stack.enter_context(make_hosts(2, NETWORKS))
-        urls = [f"http://{host.link('front').address}:{PORT}" for host in hosts]
-        environment = stack.enter_context(daemons(folder, hosts, urls))
-        for host in hosts:
-            wait_for_peers(host, 2)
-        yield hosts, environment
+    with hosts_with_daemons(tmp_path_factory.mktemp("torch-hosts"), NETWORKS, "front") as made:
+        yield made
 
 
 @contextmanager

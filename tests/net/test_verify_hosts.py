@@ -2,13 +2,11 @@
 
 import json
 import sys
-from contextlib import ExitStack
 
 import pytest
 
-from demo.daemons import wait_for_peers
-from demo.hosts import NetworkSpec, make_hosts
-from tests.support.host_daemons import PORT, daemons
+from demo.hosts import NetworkSpec
+from tests.support.host_daemons import hosts_with_daemons
 
 NETWORKS = [NetworkSpec("front", "10.73.0.0/24", bits_per_second=400_000_000), NetworkSpec("data", "10.74.0.0/24")]
 
@@ -17,14 +15,8 @@ pytestmark = [pytest.mark.root, pytest.mark.mpi]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("verify-hosts")
-    with ExitStack() as stack:
-        hosts = stack.enter_context(make_hosts(2, NETWORKS))
-        urls = [f"http://{host.link('front').address}:{PORT}" for host in hosts]
-        environment = stack.enter_context(daemons(folder, hosts, urls))
-        for host in hosts:
-            wait_for_peers(host, 2)
-        yield hosts, environment
+    with hosts_with_daemons(tmp_path_factory.mktemp("verify-hosts"), NETWORKS, "front") as made:
+        yield made
 
 
 def verified(cluster, group, ranks_of_hosts=(0, 1), **variables):

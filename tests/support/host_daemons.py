@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from demo.daemons import Daemon
-from demo.hosts import Host
+from demo.daemons import Daemon, wait_for_peers
+from demo.hosts import Host, NetworkSpec, make_hosts
 
 PORT = 7470
 
@@ -44,3 +44,17 @@ def daemons(
             "FABRICD_GROUP_SECRET_FILE": str(files["secret"]),
             "FABRICD_TOKEN_FILE": str(files["token"]),
         }
+
+
+@contextmanager
+def hosts_with_daemons(
+    folder: Path, networks: Sequence[NetworkSpec], control: str
+) -> Iterator[tuple[list[Host], dict[str, str]]]:
+    """Make two hosts, their daemons joined by the network ``control``; yield hosts and the environment of ranks."""
+    with ExitStack() as stack:
+        hosts = stack.enter_context(make_hosts(2, networks))
+        urls = [f"http://{host.link(control).address}:{PORT}" for host in hosts]
+        environment = stack.enter_context(daemons(folder, hosts, urls))
+        for host in hosts:
+            wait_for_peers(host, len(hosts))
+        yield hosts, environment

@@ -2,10 +2,6 @@
 
 import ctypes
 import functools
-import hashlib
-import os
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,28 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.c_library import built
+
 _SOURCES = Path(__file__).parents[1] / "nccl_shim"
-_STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wno-sign-conversion", "-Werror"]
 _PATIENCE_NANOSECONDS = 200_000
-_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-shared", "-pthread", *_STRICT]
 
 
 @functools.cache
 def library_folder() -> Path:
     """Return a folder that holds the library, compiled if its sources changed."""
-    sources = sorted(_SOURCES.glob("*.[ch]"))
-    key = hashlib.blake2b(" ".join(_FLAGS).encode(), digest_size=12)
-    for source in sources:
-        key.update(source.read_bytes())
-    folder = Path(tempfile.gettempdir()) / f"fabricd-nccl-{os.getuid()}" / key.hexdigest()
-    library = folder / "libnccl.so.2"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        built = folder / f"{os.getpid()}.so"
-        programs = [str(source) for source in sources if source.suffix == ".c"]
-        subprocess.run(["gcc", *_FLAGS, "-Wl,-soname,libnccl.so.2", "-o", str(built), *programs], check=True)
-        built.rename(library)  # whoever builds it at the same time finishes with the same file
-    return folder
+    return built(_SOURCES, "libnccl.so.2", flags=["-pthread", "-Wl,-soname,libnccl.so.2"])
 
 
 def load() -> Any:

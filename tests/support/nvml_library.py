@@ -1,16 +1,13 @@
 """Builds the simulated ``libnvidia-ml.so.1`` of ``tests/nvml`` and the environment in which a probe finds it."""
 
 import functools
-import hashlib
 import os
-import subprocess
-import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from tests.support.c_library import built
+
 _SOURCES = Path(__file__).parents[1] / "nvml"
-_STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wno-sign-conversion", "-Werror"]
-_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-shared", *_STRICT]
 
 
 @functools.cache
@@ -20,23 +17,7 @@ def library_folder(hidden: frozenset[str] = frozenset()) -> Path:
     Args:
         hidden: functions that the library shall not export, as an older driver's would not.
     """
-    sources = sorted(_SOURCES.glob("*.[ch]"))
-    key = hashlib.blake2b(" ".join([*_FLAGS, *sorted(hidden)]).encode(), digest_size=12)
-    for source in sources:
-        key.update(source.read_bytes())
-    folder = Path(tempfile.gettempdir()) / f"fabricd-nvml-{os.getuid()}" / key.hexdigest()
-    library = folder / "libnvidia-ml.so.1"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        script = folder / f"{os.getpid()}.map"
-        script.write_text("{ local: " + " ".join(f"{name};" for name in sorted(hidden)) + " };\n")
-        built = script.with_suffix(".so")
-        versions = [f"-Wl,--version-script={script}"] if hidden else []
-        programs = [str(source) for source in sources if source.suffix == ".c"]
-        subprocess.run(["gcc", *_FLAGS, *versions, "-o", str(built), *programs], check=True)
-        built.rename(library)  # whoever builds it at the same time finishes with the same file
-        script.unlink()
-    return folder
+    return built(_SOURCES, "libnvidia-ml.so.1", hidden=hidden)
 
 
 def environment(

@@ -1,7 +1,6 @@
 """Calibration by results of the machine itself, and the command for it."""
 
 import json
-import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric_client.cli.calibrate import load_calibration
-from fabric_client.cli.main import run
 from fabricd.errors import InputError, ParseError
 from fabricd.graph.nccl_xml_read import read
 from fabricd.model.codec import to_builtins
@@ -160,17 +158,6 @@ def test_a_file_that_is_no_calibration():
     ):
         with pytest.raises(ParseError):
             read_calibration(json.dumps(wrong), source="x")
-
-
-@pytest.fixture
-def fabricctl(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fabricctl", *map(str, arguments)])
-        status = run()
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def results(nodes=2, name="all_reduce", microseconds=9000.0):

@@ -3,7 +3,6 @@
 import json
 import re
 import socket
-import sys
 from dataclasses import replace
 
 import pytest
@@ -15,14 +14,7 @@ from fabricd.model.codec import from_json, without_counters
 from fabricd.model.snapshot import Snapshot
 from fabricd.probe.base import ProbeContext
 from fabricd.probe.runner import take_snapshot
-
-
-def told(capsys, monkeypatch, program, *arguments: str) -> tuple[int, str, str]:
-    """Run a command line within this process; return exit status, output and errors."""
-    monkeypatch.setattr(sys, "argv", ["fabricd", *arguments])
-    status = program()
-    said = capsys.readouterr()
-    return status, said.out, said.err
+from tests.support.command_line import told
 
 
 def still(snapshot: Snapshot) -> Snapshot:

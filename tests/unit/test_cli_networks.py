@@ -1,12 +1,10 @@
 """fabricctl networks and nodes on a cluster in a file: what people see, and what programs get."""
 
 import json
-import sys
 from dataclasses import replace
 
 import pytest
 
-from fabric_client.cli.main import run
 from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus
 from fabricd.model.codec import to_json
 from fabricd.model.device import LldpNeighbor
@@ -14,19 +12,6 @@ from fabricd.model.network import NetworkRule
 from tests.support.nodes import nic, node, nvl_tray
 
 G = 125_000_000
-
-
-@pytest.fixture
-def fabricctl(monkeypatch, capsys):
-    """Run a command line in this process; returns exit status, standard output and standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fabricctl", *map(str, arguments)])
-        status = run()
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def machine(name, at, leaf):

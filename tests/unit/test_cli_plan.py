@@ -1,13 +1,11 @@
 """fabricctl plan on files: JSON as promised, tables, subsets, machines that differ, and errors that say what to do."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fabric_client.cli.main import run
 from fabricd.errors import InputError, NoNetworkError
 from fabricd.graph.nccl_xml_read import read
 from fabricd.model.observation import Outcome
@@ -21,19 +19,6 @@ from tests.support.nccl_golden import OWN
 from tests.support.nodes import hca, hgx, ib_port, nic, nvl_tray
 
 SWITCHED = OWN / "nvswitch-sm90.xml"
-
-
-@pytest.fixture
-def fabricctl(monkeypatch, capsys):
-    """Run a command line in this process; returns exit status, standard output and standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fabricctl", *map(str, arguments)])
-        status = run()
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def planner_of(*named, **request) -> Planner:

@@ -1,12 +1,10 @@
 """fabricctl topo and paths on files: tables, JSON, exit statuses, and names that are not obeyed."""
 
 import json
-import sys
 from dataclasses import replace
 
 import pytest
 
-from fabric_client.cli.main import run
 from fabric_client.cli.show import clean
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.device import Gpu, InterfaceKind
@@ -28,19 +26,6 @@ XML = """<system version="1">
   </cpu>
 </system>
 """
-
-
-@pytest.fixture
-def fabricctl(monkeypatch, capsys):
-    """Run a command line in this process; returns exit status, standard output and standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fabricctl", *map(str, arguments)])
-        status = run()
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture
