@@ -76,8 +76,7 @@ def identify(
             hint=f"ranks count from 0 to world_size - 1; {_what_is_set(environ)}",
         )
     name, group_source = _group_name(group, environ)
-    if not re.fullmatch(GROUP_NAME, name):
-        raise InputError(f"a group cannot be called {name[:80]!r} (from {group_source})", hint=f"pattern: {GROUP_NAME}")
+    check_group_name(name, group_source)
     return Identity(
         group=name,
         rank=found_rank,
@@ -88,6 +87,16 @@ def identify(
         group_asked=group is not None or bool(environ.get("FABRICD_GROUP")),
         all_local=found_size == 1 or environ.get("LOCAL_WORLD_SIZE") == str(found_size),
     )
+
+
+def check_group_name(name: str, source: str) -> None:
+    """Refuse a name that no group can have.
+
+    Raises:
+        InputError: says where the name came from, and what names are made of.
+    """
+    if not re.fullmatch(GROUP_NAME, name):
+        raise InputError(f"a group cannot be called {name[:80]!r} (from {source})", hint=f"pattern: {GROUP_NAME}")
 
 
 def _rank_and_size(

@@ -15,9 +15,10 @@ from fabricd.model.path import Transport
 from fabricd.model.plan import GroupPlan, Island, NetworkChoice, RankSlice, Setting
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group_choice import Rated, choices, rate, rated_key
-from fabricd.plan.group_gloo import by_gloo, gloo_settings, loopback_of, loopback_settings
+from fabricd.plan.group_gloo import by_gloo, gloo_settings
 from fabricd.plan.group_hosts import Hosts, Place, find_hosts, process_mapping
 from fabricd.plan.group_islands import islands_of
+from fabricd.plan.group_loopback import loopback_of, loopback_settings
 from fabricd.plan.group_nccl import choose_engine, nccl_parts
 from fabricd.plan.group_networks import Candidate, Candidates, find_candidates
 from fabricd.plan.group_order import GroupOrder, order_of

@@ -6,14 +6,12 @@ IPv4 come first; between ranks of one host, too, it talks by TCP.
 
 from dataclasses import replace
 
-from fabricd.model.device import InterfaceKind
 from fabricd.model.network import NetworkPort
 from fabricd.model.path import Rejected
 from fabricd.model.plan import Setting
-from fabricd.plan.group_hosts import Hosts
-from fabricd.plan.group_networks import Candidate, Candidates, first_address, routed
-
-_IFNAME = "GLOO_SOCKET_IFNAME"
+from fabricd.plan.group_hosts import Hosts, first_address
+from fabricd.plan.group_loopback import GLOO_IFNAME
+from fabricd.plan.group_networks import Candidate, Candidates, routed
 
 
 def by_gloo(candidates: Candidates, hosts: Hosts) -> Candidates:
@@ -46,20 +44,4 @@ def gloo_settings(candidate: Candidate, port: NetworkPort) -> tuple[Setting, ...
         f"{port.interface} of {port.node} is on {candidate.name} as {port.address}; "
         "Gloo would take the interface of the host's own name"
     )
-    return (Setting(name=_IFNAME, value=port.interface, scope="rank", because=because),)
-
-
-def loopback_of(hosts: Hosts) -> NetworkPort | None:
-    """Return the loopback of the only network namespace that all ranks are in; None where it cannot be used."""
-    place = hosts.places[0]
-    for one in place.facts.interfaces:
-        address = first_address(one, 4)
-        if one.kind is InterfaceKind.LOOPBACK and one.admin_up and address:
-            return NetworkPort(node=place.name, interface=one.name, address=address)
-    return None
-
-
-def loopback_settings(port: NetworkPort | None) -> tuple[Setting, ...]:
-    """Return what Gloo is told where all ranks are in one network namespace."""
-    because = "all ranks are in one network namespace, whose loopback no cable and no name service can take away"
-    return (Setting(name=_IFNAME, value=port.interface, because=because),) if port else ()
+    return (Setting(name=GLOO_IFNAME, value=port.interface, scope="rank", because=because),)

@@ -197,3 +197,8 @@ def _hcas(view: LocalView, known: Snapshot) -> list[Hca]:
         for hca in known.hcas
         if hca.node_guid in usable
     ]
+
+
+def first_address(interface: NetInterface, family: int) -> str:
+    """Return an interface's first address of a family, ``""`` for none."""
+    return next((one.address for one in interface.addresses if one.family == family), "")

@@ -13,7 +13,7 @@ from fabricd.model.device import NetInterface
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Rejected, Transport
-from fabricd.plan.group_hosts import Hosts, Place
+from fabricd.plan.group_hosts import Hosts, Place, first_address
 
 #: What UCX reaches through an interface's IP address.
 _BY_TCP = frozenset({Transport.ETHERNET, Transport.SLINGSHOT})
@@ -155,11 +155,6 @@ def _fault(port: NetworkPort, place: Place, views: Mapping[int, LocalView], rdma
     taken = first_address(interface, 6 if ":" in port.address else 4)
     # UCX 1.20 binds to the interface's first address of a family, which cannot be chosen.
     return "" if taken == port.address else f"UCX would use its first address, {taken}"
-
-
-def first_address(interface: NetInterface, family: int) -> str:
-    """Return an interface's first address of a family, ``""`` for none."""
-    return next((one.address for one in interface.addresses if one.family == family), "")
 
 
 def routed(places: Sequence[Place]) -> list[Candidate]:

@@ -215,6 +215,7 @@ def test_what_cannot_be_started_is_a_usage_error(url):
         (["run", "-n", "2", "--", "/no/such/program"], "cannot start '/no/such/program'"),
         (["run", "-n", "2"], "no command to run"),
         (["run", "-n", "0", "--", "true"], "'-n'"),
+        (["run", "-n", "2", "--group", "a b", "--", "true"], "a group cannot be called 'a b' (from --group)"),
     ]:
         done = subprocess.run([FABRICCTL, *arguments], env=env, capture_output=True, text=True, timeout=20, check=False)
         assert done.returncode == 2, done

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fabric_client
+from fabric_client.cli.main import COMMANDS
 from fabricd import errors
 from fabricd.install import install_line
 
@@ -20,7 +21,7 @@ def modules_after(code: str) -> set[str]:
         [sys.executable, "-c", f"{code}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"],
         capture_output=True, text=True, check=True, timeout=30,
     )  # fmt: skip
-    return set(json.loads(done.stdout))
+    return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_importing_it_is_light():
@@ -56,6 +57,31 @@ except fabric_client.FabricError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.startswith(f"UnavailableError {words}")
     assert install_line(name) in done.stdout
+
+
+def test_starting_ranks_loads_nothing_that_plans_or_draws():
+    code = "import sys; sys.argv = ['fabricctl', 'run', '--help']; from fabric_client.cli.main import run; run()"
+    loaded = modules_after(code)
+    assert "fabric_client.cli.launcher" in loaded
+    others = {f"fabric_client.cli.{module}" for name, module in COMMANDS.items() if name != "run"}
+    heavy = {*HEAVY, "numpy", "fabricd.graph", "fabricd.paths", "fabricd.plan.group"} - {"typer"}
+    assert loaded & (others | heavy) == set()
+
+
+def test_every_command_is_in_the_list_and_its_module_adds_it(fabricctl):
+    _, out, _ = fabricctl("--help")
+    listed = [line.split()[0] for line in out.partition("Commands:")[2].splitlines() if line.startswith("  ")]
+    assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
+    for name in COMMANDS:
+        status, out, _ = fabricctl(name, "--help")
+        assert status == 0
+        assert out.startswith("Usage: ")
+
+
+def test_a_command_that_does_not_exist_is_answered_with_one_that_does(fabricctl):
+    status, _, err = fabricctl("plna")
+    assert status == 2
+    assert "No such command 'plna'. Did you mean 'plan'?" in err
 
 
 def test_making_a_communicator_loads_no_part_of_the_daemon():

@@ -1,33 +1,77 @@
-"""The commands of ``fabricctl``, and how errors become exit statuses."""
+"""The commands of ``fabricctl``, and how errors become exit statuses.
 
-import importlib.metadata
+A command's module is loaded when the command is named, and all of them for the list of ``--help``: what starts ranks
+shall not wait for what plans.
+"""
+
+import importlib
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from fabric_client.cli import (
-    bench_command,
-    calibrate,
-    capture_cluster,
-    env,
-    export,
-    meet_command,
-    networks,
-    nodes,
-    order,
-    paths,
-    plan,
-    plan_diff,
-    run_command,
-    simulate,
-    topo,
-)
-from fabric_client.cli.show import clean
-from fabric_client.cli.source import close_daemons
-from fabricd.errors import FabricError
+from fabric_client.cli.closing import at_end
+from fabricd import __version__
+from fabricd.errors import FabricError, UnavailableError
+from fabricd.install import install_line
+from fabricd.loading import no_collecting
+
+#: Each command, and the module of ``fabric_client.cli`` that adds it.
+COMMANDS = {
+    "topo": "topo",
+    "paths": "paths",
+    "nodes": "nodes",
+    "networks": "networks",
+    "order": "order",
+    "env": "env",
+    "export": "export",
+    "plan": "plan",
+    "plan-diff": "plan_diff",
+    "calibrate": "calibrate",
+    "meet": "meet_command",
+    "run": "run_command",
+    "bench": "bench_command",
+    "capture-cluster": "capture_cluster",
+    "simulate": "simulate",
+}
+
+
+class _Commands(TyperGroup):
+    """Loads commands when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        self._load(*COMMANDS)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; None for none, which the caller compares with all that there are."""
+        self._load(*([cmd_name] if cmd_name in COMMANDS else COMMANDS))
+        return super().get_command(ctx, cmd_name)
+
+    def _load(self, *names: str) -> None:
+        for name in names:
+            if name not in self.commands:
+                alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+                _module_of(name).register(alone)
+                self.commands[name] = typer.main.get_command(alone)
+
+
+def _module_of(command: str) -> Any:
+    try:
+        with no_collecting():
+            return importlib.import_module(f"fabric_client.cli.{COMMANDS[command]}")
+    except ModuleNotFoundError as error:
+        if (error.name or "fabricd").split(".")[0] in ("fabricd", "fabric_client"):
+            raise
+        raise UnavailableError(
+            f"{error.name} is not installed; the command line needs it", hint=install_line("cli")
+        ) from error
+
 
 app = typer.Typer(
+    cls=_Commands,
     name="fabricctl",
     help="Asks the map, explains paths, and runs ranks on the best one.",
     no_args_is_help=True,
@@ -35,25 +79,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-#: Each module adds its commands.
-for _module in (
-    topo,
-    paths,
-    nodes,
-    networks,
-    order,
-    env,
-    export,
-    plan,
-    plan_diff,
-    calibrate,
-    meet_command,
-    run_command,
-    bench_command,
-    capture_cluster,
-    simulate,
-):
-    _module.register(app)
 
 
 def run() -> int:
@@ -61,17 +86,23 @@ def run() -> int:
     try:
         app()
     except FabricError as error:
-        # Messages name what machines and files call their parts.
-        sys.stderr.write(f"fabricctl: {clean(error, keep=chr(10))}\n")
+        _complain(error, keep="\n")
         return error.exit_status
     except OSError as error:  # of standard output or temporary files: a full disk, a terminal that went away
-        sys.stderr.write(f"fabricctl: {clean(error)}\n")
+        _complain(error)
         return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     finally:
-        close_daemons()
+        at_end.close()
     return 0
+
+
+def _complain(error: Exception, *, keep: str = "") -> None:
+    from fabric_client.cli.show import clean  # loads what draws tables
+
+    # Messages name what machines and files call their parts.
+    sys.stderr.write(f"fabricctl: {clean(error, keep=keep)}\n")
 
 
 @app.callback(invoke_without_command=True)
@@ -79,5 +110,5 @@ def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
 ) -> None:
     if version:
-        typer.echo(f"fabricctl {importlib.metadata.version('fabricd')}")
+        typer.echo(f"fabricctl {__version__}")
         raise typer.Exit

@@ -1,64 +1,18 @@
 """The hosts of a job meet at its daemon: what their ranks are told, and where these find one another."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import replace
 
-import typer
-
+from fabric_client.cli.job_place import MAX_RANKS, Meeting, chosen_of
 from fabric_client.cli.launcher import JobPlace, free_port
-from fabric_client.engine.settings import choose_settings
 from fabric_client.environment import Identity, identify
 from fabric_client.framework import checked_endpoint
-from fabric_client.joining import Joined, join_group, local_view
-from fabricd.errors import EngineError, FabricError, InputError
-from fabricd.localview import LocalView, collect
-from fabricd.model.plan import Setting
-from fabricd.plan.group import plan_group
+from fabric_client.joining import join_group, local_view
+from fabricd.errors import EngineError, InputError
 
-MAX_RANKS = 4096  #: on one host
-HostRankOption = Annotated[int, typer.Option("--node-rank", min=0, help="This host's number among them.")]
-MeetOption = Annotated[float, typer.Option("--meet-timeout", min=0.1, help="Seconds for all hosts to come.")]
 _LOOPBACK = "127.0.0.1"
 _MASTER, _RANKS = "master", "ranks-"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """What a host knows of its job when all hosts have met."""
-
-    settings: tuple[Setting, ...]  #: those of the plan that the user has not set otherwise
-    place: JobPlace  #: of this host's ranks
-    joined: Joined | None = None  #: None where the job is on one host and asked nobody
-
-    def on_failure(self, tell: Callable[[FabricError], None]) -> None:
-        """Have ``tell`` called, from another thread, when a host is lost or one of them aborts the job."""
-        if self.joined is not None:
-            watch = self.joined.membership.watch
-            watch.on_failure = tell
-            found = watch.failure("the job")  # it may have come before
-            if found is not None and not found.details.get("left"):
-                tell(found)
-
-    def leave(self, failed: str = "") -> None:
-        """Go in peace, or end the job of all hosts with the reason why."""
-        if self.joined is None:
-            return
-        if failed:
-            self.joined.membership.abort(failed)
-        else:
-            self.joined.membership.leave()
-
-
-def alone(ranks: int, environ: Mapping[str, str]) -> Meeting:
-    """Return what the ranks of a job on this host are told. Nobody is asked."""
-    view = collect()
-    plan = plan_group("gloo", {0: view}, {})
-    return Meeting(
-        settings=_chosen(plan.ranks[0].settings, view, environ),
-        place=JobPlace(world_size=ranks, master_port=free_port()),
-    )
 
 
 def meet(hosts: int, host_rank: int, ranks: int, environ: Mapping[str, str], *, timeout: float) -> Meeting:
@@ -93,7 +47,7 @@ def meet(hosts: int, host_rank: int, ranks: int, environ: Mapping[str, str], *, 
         told = joined.rendezvous.fence(0, keys, timeout=max(1.0, deadline - time.monotonic()))
         counts = [_count(told.get(f"{_RANKS}{number}", ""), number) for number in range(hosts)]
         master, port = checked_endpoint(told.get(_MASTER, ""), what="the ranks' meeting point")
-        settings = _chosen(joined.part.settings, joined.view, environ)
+        settings = chosen_of(joined.part.settings, joined.view, environ)
     except BaseException as error:
         joined.membership.give_up(f"host {host_rank} could not start its ranks", error)
         raise
@@ -121,11 +75,6 @@ def _identity(hosts: int, host_rank: int, environ: Mapping[str, str]) -> Identit
         )
     # The ranks have a group of their own, of the job's name.
     return replace(identity, group=f"{identity.group[:190]}.hosts", all_local=hosts == 1)
-
-
-def _chosen(settings: tuple[Setting, ...], view: LocalView, environ: Mapping[str, str]) -> tuple[Setting, ...]:
-    chosen, _ = choose_settings(settings, view, environ)
-    return tuple(one for one in settings if one.name in chosen)
 
 
 def _count(text: str, host: int) -> int:

@@ -12,9 +12,10 @@ from typing import Annotated
 
 import typer
 
+from fabric_client.cli.job_place import MAX_RANKS, HostRankOption, Meeting, MeetOption, alone
 from fabric_client.cli.launcher import Job, end_on_signals, run_job
-from fabric_client.cli.meeting import MAX_RANKS, HostRankOption, Meeting, MeetOption, alone, meet
 from fabric_client.cli.own_daemon import daemon_for_job
+from fabric_client.environment import check_group_name
 from fabricd.errors import FabricError, InputError
 from fabricd.localview import collect
 
@@ -78,15 +79,18 @@ def run(
 
 def _meet(hosts: int, host_rank: int, ranks: int, environ: Mapping[str, str], timeout: float) -> Meeting:
     """Return what all hosts know when they have met; on one host a daemon is asked for the sake of its GPUs alone."""
-    if hosts == 1 and not collect().gpu_uuids:
-        return alone(ranks, environ)
+    view = collect()
+    if hosts == 1 and not view.gpu_uuids:
+        return alone(ranks, view, environ)
     try:
+        from fabric_client.cli.meeting import meet  # loads what joins a group
+
         return meet(hosts, host_rank, ranks, environ, timeout=timeout)
     except FabricError as error:
         if hosts > 1:
             raise
         sys.stderr.write(f"fabricctl: no settings for NCCL: {error}\n")
-        return alone(ranks, environ)
+        return alone(ranks, view, environ)
 
 
 def _run_together(job: Job, meeting: Meeting) -> int:
@@ -118,7 +122,13 @@ def job_environment(group: str | None) -> Iterator[dict[str, str]]:
     """Yield an environment in which ranks find their daemon, their group and its secret.
 
     The secret is new for each job and lies in a file that only this user can read.
+
+    Raises:
+        InputError: no group can have that name.
+        FabricError: no daemon, and none can be started.
     """
+    if group is not None:
+        check_group_name(group, "--group")  # here, and not in each rank
     end_on_signals()
     with daemon_for_job() as url, tempfile.TemporaryDirectory(prefix="fabricctl-") as name:
         path = Path(name) / "secret"

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import typer
 
+from fabric_client.cli.closing import at_end
 from fabric_client.connection import Connection
 from fabric_client.locate import find_daemon, find_token
 from fabricd.errors import InputError, UnknownNameError
@@ -22,8 +23,6 @@ from fabricd.model.cluster_file import is_cluster, read_cluster
 from fabricd.model.snapshot import Snapshot
 
 _MAX_BYTES = 64 * 1024 * 1024
-#: Connections that are open; a process runs one command.
-_open = ExitStack()
 #: Names of nodes in an error at most.
 _SHOWN = 100
 
@@ -200,13 +199,8 @@ def open_daemon(origin: str | None) -> Connection:
         InputError: an address that is none.
     """
     connection = Connection(find_daemon(origin), token=find_token())
-    _open.callback(connection.close)
+    at_end.callback(connection.close)
     return connection
-
-
-def close_daemons() -> None:
-    """End the connections of this command."""
-    _open.close()
 
 
 def _daemon(origin: str | None) -> Connection | None:
