@@ -49,7 +49,10 @@ def nodes_of(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> dict[str, S
             ids = ", ".join(snapshot.node.node_id for snapshot in known)
             raise InputError(f"{len(known)} nodes are called {name!r}", hint=f"name one by its node_id: {ids}")
         if len(found) >= MAX_NODES:
-            raise InputError(f"more than {MAX_NODES} nodes", hint="plan offline: fabricctl plan --from FILE")
+            raise InputError(
+                f"more than {MAX_NODES} nodes are not planned by a daemon",
+                hint="fabricctl capture-cluster FILE, then fabricctl plan --from FILE; or name fewer nodes",
+            )
         found.setdefault(known[0].node.name if len(by_name[known[0].node.name]) == 1 else str(name), known[0])
     return found
 
@@ -72,16 +75,10 @@ def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectiveP
         InputError: a GPU that is not there, too many of them, a collective or kind that there is not.
     """
     from fabricd.plan.collective.machines import machines_of
-    from fabricd.plan.collective.plan import nccl_view, ring_plan, tree_plan
-    from fabricd.plan.collective.planner import Planner, Request
+    from fabricd.plan.collective.plan import collective_plan
+    from fabricd.plan.collective.planner import Request
     from fabricd.plan.predict import virtual_of
 
-    for what, value, known in (
-        ("view", request.view, ("physical", "nccl")),
-        ("kind", request.kind, ("rings", "trees")),
-    ):
-        if value not in known:
-            raise InputError(f"no {what} {value[:40]!r}", hint=f"one of {', '.join(known)}")
     what_if = WhatIf(
         without=request.without,
         links_down=tuple(parse_link(text) for text in request.links_down),
@@ -96,22 +93,19 @@ def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectiveP
     named = [(name, changed(topology, what_if.of_node(name))) for name, topology in topologies.items()]
     machines = machines_of(named, chosen, domains=nvlink_domains(nodes))
     check_joined(nodes, len(machines.order))
-    planner = Planner(
-        Request(
-            topologies=machines.topologies,
-            order=machines.order,
-            names=machines.names,
-            ranks=machines.ranks,
-            collective=request.collective,
-            size=request.bytes,
-            routes=request.routes,
-            virtual=virtual_of(next(iter(nodes.values()))),
-        )
+    asked = Request(
+        topologies=machines.topologies,
+        order=machines.order,
+        names=machines.names,
+        ranks=machines.ranks,
+        collective=request.collective,
+        size=request.bytes,
+        routes=request.routes,
+        virtual=virtual_of(next(iter(nodes.values()))),
     )
-    if request.view == "nccl":
-        return with_reach(nccl_view(planner), nodes)
-    plan = tree_plan(planner) if request.kind == "trees" else ring_plan(planner)
-    return with_settings(plan, nodes, request.policy)
+    plan = collective_plan(asked, view=request.view, kind=request.kind)
+    plan = replace(plan, because=(*what_if.in_words(list(topologies.items())), *plan.because))
+    return with_reach(plan, nodes) if request.view == "nccl" else with_settings(plan, nodes, request.policy)
 
 
 def with_settings(
@@ -147,7 +141,7 @@ def taking_part(nodes: Mapping[str, Snapshot], chosen: Collection[int]) -> tuple
     """Return the nodes that some ranks are on, and these ranks as counted over those nodes alone.
 
     Args:
-        nodes: by name, in the order of the ranks.
+        nodes: by name, in the order of the ranks. Those after the last rank's are not looked at.
         chosen: ranks, counted over the GPUs of all nodes.
 
     Raises:
@@ -158,7 +152,7 @@ def taking_part(nodes: Mapping[str, Snapshot], chosen: Collection[int]) -> tuple
     ranks: list[int] = []
     first = skipped = 0
     for name, snapshot in nodes.items():
-        own = range(first, first + len(_gpus(snapshot)))
+        own = range(first, first + len(gpus_taking_part(snapshot)))
         first = own.stop
         here = sorted(left.intersection(own))
         if here:
@@ -167,6 +161,8 @@ def taking_part(nodes: Mapping[str, Snapshot], chosen: Collection[int]) -> tuple
             left.difference_update(here)
         else:
             skipped += len(own)
+        if not left:
+            break
     if left:
         known = f"ranks: 0 to {first - 1}" if first else "there is no GPU"
         raise InputError(f"no rank {min(left)} on these machines", hint=known)
@@ -221,14 +217,14 @@ def _chosen(ranks: Sequence[str], nodes: Mapping[str, Snapshot]) -> list[int]:
     total = 0
     for name, snapshot in nodes.items():
         first[name] = total
-        total += len(_gpus(snapshot))
+        total += len(gpus_taking_part(snapshot))
     names = {alias: name for name, snapshot in nodes.items() for alias in (snapshot.node.node_id, name)}
     own = next(iter(nodes), "")
     found: dict[int, None] = {}
     for rank in ranks or (own,):
         node = _node_part(rank)
         name = own if node is None else names[node]
-        gpus = _gpus(nodes[name])
+        gpus = gpus_taking_part(nodes[name])
         wanted = gpus if node == rank else [_index(rank, gpus)]
         found.update(dict.fromkeys(first[name] + gpus.index(index) for index in wanted))
     if len(found) > MAX_RANKS:
@@ -236,7 +232,7 @@ def _chosen(ranks: Sequence[str], nodes: Mapping[str, Snapshot]) -> list[int]:
     return list(found)
 
 
-def _gpus(snapshot: Snapshot) -> list[int]:
+def gpus_taking_part(snapshot: Snapshot) -> list[int]:
     """Return the indices of a node's GPUs that can take part: no lost ones. They are its ranks, in this order."""
     return sorted(gpu.index for gpu in snapshot.gpus if gpu.pci_address and gpu.outcome is Outcome.OK)
 

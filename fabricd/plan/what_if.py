@@ -44,8 +44,12 @@ class WhatIf:
             port_speeds={local(name): speed for name, speed in self.port_speeds.items() if own(name)},
         )
 
-    def in_words(self) -> Iterator[str]:
-        """Yield what is assumed, for people to check what they have asked for."""
+    def in_words(self, nodes: Sequence[tuple[str, NcclTopology]]) -> Iterator[str]:
+        """Yield what is assumed, for people to check what they have asked for.
+
+        Args:
+            nodes: the machines as they are, by name.
+        """
 
         def where(name: str) -> str:
             return name if "/" in name else f"{name} of every machine"
@@ -55,7 +59,9 @@ class WhatIf:
         for a, b, count in self.links_down:
             yield f"assumed: {'all' if count is None else count} NVLinks between {where(a)} and {b} are down"
         for name, speed in self.port_speeds.items():
-            yield f"assumed: {where(name)} carries {format_bandwidth(speed)}"
+            told = min(_reported(nodes, name), default=math.inf)
+            beyond = f", more than the {format_bandwidth(told)} that it reports" if speed > told else ""
+            yield f"assumed: {where(name)} carries {format_bandwidth(speed)}{beyond}"
 
     def check_nodes(self, nodes: Collection[str]) -> None:
         """Check that the changes are to nodes that there are.
@@ -67,6 +73,15 @@ class WhatIf:
         for node in (name.rpartition("/")[0] for name in names):
             if node and node not in nodes:
                 raise UnknownNameError("node", node[:60], sorted(nodes))
+
+
+def _reported(nodes: Sequence[tuple[str, NcclTopology]], name: str) -> Iterator[float]:
+    """Yield the speeds that the ports of a name report, bytes/s."""
+    node, slash, port = name.rpartition("/")
+    shapes = {id(topology): topology for own, topology in nodes if not slash or own == node}
+    for topology in shapes.values():
+        for net in _ports(topology, port):
+            yield net.megabits_per_second * 125_000.0
 
 
 def changed(topology: NcclTopology, what_if: WhatIf) -> NcclTopology:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,34 @@ def test_single_gpus_and_changes_may_be_asked_for(serving):
     assert some.ranks == ("gpu1", "gpu3", "gpu5")
     weak = from_json(ask(serving, ranks=["h100-0000"], links_down=["gpu0-nvswitch:9"]).content, CollectivePlan)
     assert weak.bandwidth_bytes_per_second <= 9 * 20.6e9, "half of the GPU's 18 links are left"
+
+
+def nodes_fetched(running):
+    text = httpx.get(f"{running.url}/metrics", timeout=10, trust_env=False).text
+    counted = r'^fabricd_http_requests_total\{method="GET",route="/v1/nodes/\{node\}",status="200"\} (\d+)'
+    found = re.search(counted, text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks", "fetched"),
+    [
+        (("--nodes", "h100-[0001-0002]", "--collective", "all_gather"), 16, 0),
+        (("--ranks", "0-2,8-10", "--port-speed", "h100-0001/mlx5_3=25"), 6, 2),
+        (("--nodes", "h100-0002", "--nccl-env", "NCCL_ALGO=Ring"), 8, 1),
+    ],
+)
+def test_the_command_line_lets_the_daemon_plan_and_fetches_no_more_than_it_needs(
+    serving, fabricctl, options, ranks, fetched
+):
+    before = nodes_fetched(serving)
+    status, out, err = fabricctl("plan", "--from", serving.url, "--json", *options)
+    assert status == 0, err
+    plan = from_json(out.encode(), CollectivePlan)
+    assert len(plan.ranks) == ranks
+    assert nodes_fetched(serving) - before == fetched
+    assumed = [reason for reason in plan.because if reason.startswith("assumed")]
+    assert assumed == ["assumed: h100-0001/mlx5_3 carries 25 GB/s"] * ("--port-speed" in options)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,69 @@ def test_what_cannot_be_planned_is_refused(fabricctl, options, told) -> None:
     assert told in err
 
 
+@pytest.fixture
+def three_nodes(fabricctl, tmp_path):
+    """Three machines of 8 GPUs each, as a file."""
+    file = tmp_path / "c.jsonl"
+    assert fabricctl("simulate", "--template", "h100", "--nodes", 3, "--name", "n", "--out", file)[0] == 0
+    return file
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks"),
+    [
+        (("--nodes", "n-[0001-0002]"), [f"n-000{node}/gpu{gpu}" for node in (1, 2) for gpu in range(8)]),
+        (("--nodes", "n-0002,n-0000", "--ranks", "1,9"), ["n-0002/gpu1", "n-0000/gpu1"]),
+        (("--ranks", "9,10"), ["gpu1", "gpu2"]),
+    ],
+)
+def test_nodes_of_a_map_are_named_by_a_hostlist(fabricctl, three_nodes, options, ranks) -> None:
+    _, out, _ = fabricctl("plan", "--from", three_nodes, "--json", *options)
+    assert json.loads(out)["ranks"] == ranks
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("plan", "--nodes", 2), "--nodes 2 makes copies of one machine, and"),
+        (("order", "--nodes", 2), "--nodes 2 means copies of one machine, of which this command knows nothing"),
+        (("env", "--nodes", 2), "'2' itself is [2]"),
+        (("plan", "--nodes", 0), "expected 1 to"),
+        (("plan", "--nodes", "9" * 30), "expected 1 to"),
+        (("plan", "--nodes", " "), "--nodes is empty"),
+        (("plan", "--nodes", "[2]"), "no node called '2'"),
+        (("plan", "--nodes", "n-[0001"), "a bracket is not closed"),
+        (("export", "--format", "nccl-graph", "--nodes", "n-0001,n-0002", "--node", "n-0001"), "leave one of the two"),
+        (("export", "--format", "dot", "--ranks", "0-2"), "--ranks is of nccl-graph"),
+    ],
+)
+def test_what_names_no_nodes_is_refused(fabricctl, three_nodes, command, told) -> None:
+    status, out, err = fabricctl(command[0], "--from", three_nodes, *command[1:])
+    assert (status, out) == (2, "")
+    assert told in err
+
+
+def test_a_topology_file_names_no_nodes(fabricctl) -> None:
+    for command in ("plan", "order"):
+        status, _, err = fabricctl(command, "--from", SWITCHED, "--nodes", "a,b")
+        assert (status, "the topology of one machine, which names no nodes" in err) == (2, True)
+
+
+def test_a_graph_file_may_be_of_some_ranks(fabricctl, three_nodes) -> None:
+    options = ("export", "--format", "nccl-graph", "--from", three_nodes)
+    for which in (("--node", "n-0001", "--nodes", 2), ("--nodes", "n-0000,n-0001")):
+        status, out, err = fabricctl(*options, *which, "--ranks", "0-6,8-14")
+        assert (status, 'dev="0x7"/>\n      <gpu' in out) == (0, False), "no ring goes over the GPU that is left out"
+        assert err.startswith("fabricctl: for 14 ranks on 2 machines; NCCL_GRAPH_FILE binds")
+        assert out.count("<gpu ") == 7 * out.count("<channel>")
+
+
+def test_a_speed_beyond_what_a_port_reports_is_said(fabricctl) -> None:
+    for speed, told in ((1, "carries 1 GB/s"), (100, "carries 100 GB/s, more than the 50 GB/s that it reports")):
+        _, out, _ = fabricctl("plan", "--from", SWITCHED, "--nodes", 2, "--port-speed", f"net0={speed}")
+        assert f"- assumed: net0 of every machine {told}\n" in out
+
+
 def test_machines_without_ports_have_no_plan_between_them(fabricctl) -> None:
     status, _, err = fabricctl("plan", "--from", OWN / "skylake-pair.xml", "--nodes", 2)
     assert status == 2

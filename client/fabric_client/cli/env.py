@@ -77,7 +77,7 @@ def env(
     for option, path in (("--graph-file", graph_file), ("--topo-file", topo_file)):
         if path and not path.startswith("/"):
             raise InputError(f"{option} {path[:80]!r} is no absolute path", hint="ranks run in folders of their own")
-    job = job_nodes(source, nodes)
+    job = dict(job_nodes(source, nodes))
     here = _seen_from_here(job) if source.connection is not None else next(iter(job), "")
     own = node or (here if rank is None else _node_of_rank(job, rank))
     if own not in job:

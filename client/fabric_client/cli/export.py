@@ -9,22 +9,22 @@ from typing import Annotated
 import msgspec
 import typer
 
+from fabric_client.cli.job_machines import JobMachines, job_machines
 from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
 from fabric_client.cli.placement_option import PlacementOption, read_all
+from fabric_client.cli.ranks_option import RanksOption, parse_ranks
 from fabric_client.cli.show import clean
 from fabric_client.cli.source import FromOption, Source, load, read_input
 from fabric_client.cli.topology_option import TopologyOption, with_topology
 from fabricd.errors import InputError, UnavailableError, UnknownNameError
 from fabricd.graph.from_nccl import graph_from_nccl
-from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.placement import placement
 from fabricd.install import install_line
 from fabricd.model.codec import from_json
 from fabricd.model.snapshot import Snapshot
-from fabricd.plan.collective.machines import machines_of
 from fabricd.plan.export import NODE_FORMATS, Exported, export_cluster, export_node
 from fabricd.plan.export.dot import dot
-from fabricd.plan.job_topologies import check_joined, nvlink_domains, topologies_of
+from fabricd.units import format_count
 
 
 class ExportFormat(StrEnum):
@@ -40,12 +40,11 @@ class ExportFormat(StrEnum):
 
 
 FormatOption = Annotated[ExportFormat, typer.Option("--format", "-f", help="What to write.")]
-NodeOption = Annotated[str, typer.Option("--node", help="Of a form for one node: which, by default the first.")]
+NodeOption = Annotated[
+    str, typer.Option("--node", help="Of a form for one node, and of nccl-graph: which, by default the first.")
+]
 OrderOption = Annotated[
     str, typer.Option("--order", metavar="FILE", help="Answer of `fabricctl order --json`, for hostfile and rankfile.")
-]
-CopiesOption = Annotated[
-    int, typer.Option("--copies", min=1, max=1024, help="nccl-graph: a job on so many such nodes.")
 ]
 OutOption = Annotated[str, typer.Option("--out", "-o", help="Takes the text; by default standard output.")]
 
@@ -71,15 +70,17 @@ def export(
     topology: TopologyOption = None,
     placement_files: PlacementOption = None,
     order: OrderOption = "",
-    copies: CopiesOption = 1,
+    ranks: RanksOption = "",
     out: OutOption = "",
 ) -> None:
     """Write a node or the cluster in a form of NCCL, Slurm, mpirun or Graphviz. Notes go to standard error."""
     source = with_topology(load(origin), topology)
+    if ranks and form is not ExportFormat.NCCL_GRAPH:
+        raise InputError("--ranks is of nccl-graph", hint="leave it out")
     if order and form not in (ExportFormat.HOSTFILE, ExportFormat.RANKFILE):
         raise InputError("--order is of hostfile and rankfile", hint="leave it out")
     if form is ExportFormat.NCCL_GRAPH:
-        found = _graph(source, node, nodes, copies)
+        found = _graph(job_machines(source, nodes, parse_ranks(ranks, "--ranks"), node=node))
     elif source.topology is not None:
         found = _of_file(source, form)
     elif form.value in NODE_FORMATS:
@@ -117,31 +118,20 @@ def _cluster(form: ExportFormat, nodes: Mapping[str, Snapshot], files: Sequence[
     return export_cluster(form.value, nodes, places=places)
 
 
-def _graph(source: Source, node: str, nodes: str | None, copies: int) -> Exported:
+def _graph(job: JobMachines) -> Exported:
     """Return NCCL's graph file of our rings for a job: of one node, or of the first of several."""
-    chosen: Mapping[str, Snapshot] = {}
-    domains: dict[str, str] = {}
-    if source.topology is not None:
-        named = [(f"node{number}", source.topology) for number in range(copies)]
-    elif node or copies > 1:
-        one = topology_of(source.node(node))
-        named = [(f"node{number}", one) for number in range(copies)]
-    else:
-        chosen = job_nodes(source, nodes)
-        named, domains = list(topologies_of(chosen).items()), nvlink_domains(chosen)
     try:
         # numpy and scipy take half a second to import, and only this needs them.
         from fabricd.plan.collective.graph_file import graph_file
         from fabricd.plan.collective.planner import Planner, Request
     except ModuleNotFoundError as error:
         raise UnavailableError(f"planning needs {error.name}", hint=install_line("plan")) from error
-    machines = machines_of(named, domains=domains)
-    check_joined(chosen, len(machines.order))
+    machines = job.machines
     planner = Planner(Request(topologies=machines.topologies, order=machines.order, names=machines.names))
     notes = [
-        f"for {len(named)} node{'s' if len(named) > 1 else ''}; NCCL_GRAPH_FILE binds every communicator of a process, "
-        "and those that lack one of these GPUs fail"
+        f"for {format_count(len(machines.ranks), 'rank')} on {format_count(len(machines.order), 'machine')}; "
+        "NCCL_GRAPH_FILE binds every communicator of a process, and those that lack one of these GPUs fail"
     ]
     if len(set(machines.order)) > 1:
-        notes.append(f"the nodes differ: this is for those like {named[0][0]}")
+        notes.append(f"the machines differ: this is for those like {machines.names[0]}")
     return Exported(text=graph_file(planner), media_type="application/xml", notes=tuple(notes))

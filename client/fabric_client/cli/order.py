@@ -83,10 +83,6 @@ def order(
 
 def _places(origin: str | None, nodes: str | None, imports: Sequence[Imported]) -> list[RankPlace]:
     source = load(origin)
-    if source.topology is not None:
-        raise InputError(
-            "a topology file tells of one machine", hint="--from takes a daemon or a cluster; or use --hosts"
-        )
     job = job_nodes(source, nodes)
     return rank_places({snapshot.node.node_id: snapshot for snapshot in job.values()}, imports)
 

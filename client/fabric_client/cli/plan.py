@@ -1,6 +1,6 @@
 """``fabricctl plan``: how ranks should talk, how good that is, and what NCCL would do by itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from fabric_client.cli.calibrate import load_calibration
+from fabric_client.cli.job_machines import JobMachines, job_machines
+from fabric_client.cli.job_nodes import JobNodesOption, copies_in, job_nodes
 from fabric_client.cli.paths import EnvOption, View, nccl_variables
+from fabric_client.cli.plan_daemon import plan_by_daemon
 from fabric_client.cli.plan_show import show_nccl, show_rings, show_trees
-from fabric_client.cli.ranks_option import parse_ranks
+from fabric_client.cli.ranks_option import RanksOption, parse_ranks
 from fabric_client.cli.show import print_json
 from fabric_client.cli.source import FromOption, JsonOption, Source, load
 from fabric_client.cli.topology_option import TopologyOption, with_topology
@@ -18,21 +21,16 @@ from fabric_client.cli.what_if_option import (
     LinkDownOption,
     PortSpeedOption,
     WithoutOption,
-    as_it_would_be,
+    asking,
     what_if_of,
 )
 from fabricd.errors import InputError, UnavailableError
-from fabricd.graph.nccl_xml_merge import topology_of
-from fabricd.graph.nccl_xml_types import NcclTopology
 from fabricd.install import install_line
 from fabricd.model.collective import CollectivePlan
-from fabricd.model.snapshot import Snapshot
-from fabricd.paths.nccl.environment import NcclEnvironment, parse_environment
-from fabricd.plan.collective.machines import Machines, machines_of
-from fabricd.plan.job_plan import taking_part, with_file_settings, with_reach, with_settings
-from fabricd.plan.job_topologies import check_joined, nvlink_domains, topologies_of
-from fabricd.plan.nccl.emulate import MAX_RANKS
-from fabricd.plan.predict import Calibration, virtual_of
+from fabricd.model.plan_request import PlanRequest
+from fabricd.paths.nccl.environment import parse_environment
+from fabricd.plan.job_plan import with_file_settings, with_reach, with_settings
+from fabricd.plan.predict import virtual_of
 from fabricd.units import parse_size
 
 
@@ -50,10 +48,6 @@ class Kind(StrEnum):
     TREES = "trees"
 
 
-NodesOption = Annotated[int, typer.Option("--nodes", min=1, max=MAX_RANKS, help="So many copies of a one-node file.")]
-RanksOption = Annotated[
-    str, typer.Option("--ranks", metavar="LIST", help="Only these GPUs, counted over all nodes: 0-6,8-14.")
-]
 CollectiveOption = Annotated[
     str, typer.Option("--collective", help="all_reduce, all_gather, reduce_scatter, broadcast or reduce.")
 ]
@@ -78,7 +72,7 @@ def plan(
     *,
     origin: FromOption = None,
     topology: TopologyOption = None,
-    nodes: NodesOption = 1,
+    nodes: JobNodesOption = None,
     ranks: RanksOption = "",
     collective: CollectiveOption = "all_reduce",
     size: BytesOption = "1GiB",
@@ -97,32 +91,17 @@ def plan(
         raise InputError("--kind and --routes are of our plan", hint="NCCL's view has NCCL's own")
     source = with_topology(load(origin), topology)
     what_if = what_if_of(without, link_down, port_speed)
-    chosen: Sequence[int] = parse_ranks(ranks, "--ranks")
-    snapshots = _nodes(source)
-    if nodes > 1 and len(snapshots) > 1:
-        raise InputError(f"--nodes copies one machine, and {source.name} has {len(snapshots)}", hint="leave it out")
-    copied = nodes > 1 or source.topology is not None
-    if chosen and not copied:
-        snapshots, chosen = taking_part(snapshots, chosen)
-    machines = machines_of(
-        as_it_would_be(_topologies(source, snapshots, nodes, view), what_if),
-        chosen,
-        domains=None if copied else nvlink_domains(snapshots),
+    chosen = parse_ranks(ranks, "--ranks")
+    environment = nccl_variables(nccl_env or ())
+    question = PlanRequest(
+        collective=collective, bytes=parse_size(size), view=view.value, kind=kind.value, routes=routes.value
     )
-    if not copied:
-        check_joined(snapshots, len(machines.order))
-    environment = parse_environment(nccl_variables(nccl_env or ()))
-    known = load_calibration(calibration) if calibration else None
-    virtual = virtual_of(source.node()) if source.nodes else None
-    answer = _plan(
-        machines, collective, parse_size(size), environment, known, virtual, view=view, routes=routes, kind=kind
-    )
-    if view is View.PHYSICAL:
-        first, of = machines.topologies[machines.order[0]], len(machines.order)
-        answer = with_file_settings(answer, first, of) if copied else with_settings(answer, snapshots)
-    elif not copied:
-        answer = with_reach(answer, snapshots)
-    answer = replace(answer, because=(*what_if.in_words(), *answer.because))
+    by_daemon = source.connection is not None and copies_in(nodes) is None
+    if source.connection is not None and by_daemon and not (calibration or environment):
+        answer = plan_by_daemon(source.connection, job_nodes(source, nodes), chosen, asking(question, what_if))
+    else:
+        job = job_machines(source, nodes, chosen, what_if=what_if, every_port=view is View.NCCL)
+        answer = _planned(source, job, question, environment, calibration)
     if as_json:
         print_json(answer)
     elif view is View.NCCL:
@@ -135,56 +114,33 @@ def plan(
         raise typer.Exit(1)
 
 
-def _nodes(source: Source) -> dict[str, Snapshot]:
-    return {name: source.nodes[node_id] for node_id, name in source.names().items()}
-
-
-def _topologies(
-    source: Source, nodes: Mapping[str, Snapshot], copies: int, view: View
-) -> list[tuple[str, NcclTopology]]:
-    if source.topology is not None:
-        return [(f"node{number}", source.topology) for number in range(copies)]
-    if view is View.NCCL:  # without being told, NCCL takes every port
-        found = [(name, topology_of(snapshot)) for name, snapshot in nodes.items()]
-    else:
-        found = list(topologies_of(nodes).items())
-    if copies == 1:
-        return found
-    return [(f"node{number}", found[0][1]) for number in range(copies)] if found else []
-
-
-def _plan(
-    machines: Machines,
-    collective: str,
-    size: int,
-    environment: NcclEnvironment,
-    calibration: Calibration | None,
-    virtual: bool | None,
-    *,
-    view: View,
-    routes: Routes,
-    kind: Kind,
+def _planned(
+    source: Source, job: JobMachines, question: PlanRequest, environment: Mapping[str, str], calibration: str | None
 ) -> CollectivePlan:
     try:
         # numpy and scipy take half a second to import, and only this needs them.
-        from fabricd.plan.collective.plan import nccl_view, ring_plan, tree_plan
-        from fabricd.plan.collective.planner import Planner, Request
+        from fabricd.plan.collective.plan import collective_plan
+        from fabricd.plan.collective.planner import Request
     except ModuleNotFoundError as error:
         raise UnavailableError(f"planning needs {error.name}", hint=install_line("plan")) from error
-    planner = Planner(
-        Request(
-            topologies=machines.topologies,
-            order=machines.order,
-            names=machines.names,
-            ranks=machines.ranks,
-            collective=collective,
-            size=size,
-            routes=routes.value,
-            environment=environment,
-            virtual=virtual,
-            calibration=calibration,
-        )
+    machines = job.machines
+    one = next(iter(job.nodes.values()), None) or (source.node() if source.nodes else None)
+    request = Request(
+        topologies=machines.topologies,
+        order=machines.order,
+        names=machines.names,
+        ranks=machines.ranks,
+        collective=question.collective,
+        size=question.bytes,
+        routes=question.routes,
+        environment=parse_environment(environment),
+        virtual=virtual_of(one) if one else None,
+        calibration=load_calibration(calibration) if calibration else None,
     )
-    if view is View.NCCL:
-        return nccl_view(planner)
-    return tree_plan(planner) if kind is Kind.TREES else ring_plan(planner)
+    plan = collective_plan(request, view=question.view, kind=question.kind)
+    plan = replace(plan, because=(*job.assumed, *plan.because))
+    if question.view == View.NCCL:
+        return with_reach(plan, job.nodes) if job.nodes else plan
+    if job.nodes:
+        return with_settings(plan, job.nodes)
+    return with_file_settings(plan, machines.topologies[machines.order[0]], len(machines.order))

@@ -12,6 +12,8 @@ _SHOWN_RANKS = 16
 _SHOWN_LINKS = 4
 _SHOWN_TREES = 16
 #: What reduces in these, which rings and trees do not need.
+#: Names of figures are those of nccl-tests.
+_COLUMNS = ("", ">BUSBW BY LINKS", "BY", ">PREDICTED TIME", ">ALGBW", ">BUSBW", ">4 OF 5 WITHIN", "WITH")
 _REDUCED = {"nvls": "NVSwitches reduce", "sharp": "the network reduces"}
 
 
@@ -24,13 +26,14 @@ def show_rings(plan: CollectivePlan) -> None:
             "this plan",
             format_bandwidth(plan.bandwidth_bytes_per_second),
             format_count(len(plan.channels), "ring"),
-            *_told(plan.predicted),
+            *_told(plan.predicted, plan.bytes),
         )
     ]
-    rows += [_alternative(one) for one in plan.alternatives]
+    rows += [_alternative(one, plan.bytes) for one in plan.alternatives]
     possible = "possible" + " without it" * any(one.name in _REDUCED for one in plan.alternatives)
-    rows.append((possible, format_bandwidth(plan.bound_bytes_per_second), _share(plan), "", ""))
-    out.print(table(("", ">BUS BANDWIDTH", "BY", ">PREDICTED", "WITH"), rows))
+    rows.append((possible, format_bandwidth(plan.bound_bytes_per_second), _share(plan), "", "", "", "", ""))
+    out.print(table(_COLUMNS, rows))
+    out.print("by links: busbw of nccl-tests if the links were the only limit; predicted: what to expect at this size")
     _print_limits(plan.bottleneck)
     out.print()
     out.print(table((">RINGS", ">EACH", "RANKS", "PORTS IN>OUT"), _rings(plan.channels)))
@@ -67,10 +70,13 @@ def show_nccl(plan: CollectivePlan) -> None:
     out = console()
     out.print(_title(plan))
     if plan.predicted is not None:
-        out.print(f"NCCL takes {_way(plan.predicted)} and reckons with {_time(plan.predicted)}")
+        told = format_bandwidth(plan.predicted.busbw_bytes_per_second)
+        out.print(f"NCCL takes {_way(plan.predicted)} and reckons with {_time(plan.predicted)}, busbw {told}")
     expected = next((one.predicted for one in plan.alternatives if one.name == "expected"), None)
     if expected is not None:
-        out.print(f"expected on such machines: {' with '.join(_told(expected))}")
+        busbw, span = format_bandwidth(expected.busbw_bytes_per_second), _span(expected)
+        within = f" (4 of 5 within {span})" if span else ""
+        out.print(f"expected on such machines: {_time(expected)}, busbw {busbw}{within} with {_way(expected)}")
     for search in plan.searches:
         out.print()
         out.print(_search_title(search))
@@ -100,20 +106,31 @@ def _share(plan: CollectivePlan) -> str:
     return f"the plan has {100 * plan.bandwidth_bytes_per_second / plan.bound_bytes_per_second:.3g} % of it"
 
 
-def _alternative(one: Alternative) -> tuple[str, ...]:
+def _alternative(one: Alternative, size: int) -> tuple[str, ...]:
     names = {"nccl": "NCCL by itself", "equal speed": "as a graph file"} | {
         name: f"possible by {name.upper()}" for name in _REDUCED
     }
     by = ({"trees": "another plan"} | _REDUCED).get(one.name, format_count(one.count, "ring"))
-    return (names.get(one.name, one.name), format_bandwidth(one.bandwidth_bytes_per_second), by, *_told(one.predicted))
+    return (
+        names.get(one.name, one.name),
+        format_bandwidth(one.bandwidth_bytes_per_second),
+        by,
+        *_told(one.predicted, size),
+    )
 
 
-def _told(predicted: Prediction | None) -> tuple[str, str]:
+def _told(predicted: Prediction | None, size: int) -> tuple[str, str, str, str, str]:
     if predicted is None:
-        return "", ""
+        return "", "", "", "", ""
+    algbw, busbw = format_bandwidth(size / predicted.time_seconds), format_bandwidth(predicted.busbw_bytes_per_second)
+    return _time(predicted), algbw, busbw, _span(predicted), _way(predicted)
+
+
+def _span(predicted: Prediction) -> str:
     low, high = predicted.busbw_low_bytes_per_second, predicted.busbw_high_bytes_per_second
-    span = f" ({format_bandwidth(low)} to {format_bandwidth(high)})" if low is not None and high is not None else ""
-    return f"{_time(predicted)}, {format_bandwidth(predicted.busbw_bytes_per_second)}{span}", _way(predicted)
+    if low is None or high is None:
+        return ""
+    return f"{format_bandwidth(low)} to {format_bandwidth(high)}"
 
 
 def _way(predicted: Prediction) -> str:

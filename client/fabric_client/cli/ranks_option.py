@@ -1,8 +1,16 @@
 """Lists of ranks, or of CPUs, on the command line: ``0``, ``0-7,16``."""
 
 import re
+from typing import Annotated
+
+import typer
 
 from fabricd.errors import InputError
+
+#: GPUs that take part in a plan.
+RanksOption = Annotated[
+    str, typer.Option("--ranks", metavar="LIST", help="Only these GPUs, counted over all nodes: 0-6,8-14.")
+]
 
 _ITEM = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 _MAX = 1 << 20

@@ -1,11 +1,13 @@
 """``--without``, ``--link-down`` and ``--port-speed``: a machine as it would be."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from fabricd.graph.nccl_xml_types import NcclTopology
+from fabricd.model.plan_request import PlanRequest
 from fabricd.plan.what_if import WhatIf, changed, parse_link, parse_speed
 
 WithoutOption = Annotated[
@@ -34,6 +36,17 @@ def what_if_of(
         without=tuple(without or ()),
         links_down=tuple(parse_link(text) for text in links_down or ()),
         port_speeds=dict(parse_speed(text) for text in port_speeds or ()),
+    )
+
+
+def asking(question: PlanRequest, what_if: WhatIf) -> PlanRequest:
+    """Return a question to a daemon with the changes."""
+    links = (f"{a}-{b}" + (f":{count}" if count else "") for a, b, count in what_if.links_down)
+    return replace(
+        question,
+        without=tuple(what_if.without),
+        links_down=tuple(links),
+        port_speeds=tuple(what_if.port_speeds.items()),
     )
 
 

@@ -15,7 +15,7 @@ from fabricd.model.collective import (
 from fabricd.model.path import PathType
 from fabricd.paths.nccl.system import HOST_SHIFT
 from fabricd.plan.collective.fabric import EngineRoutes, FreeRoutes
-from fabricd.plan.collective.planner import Planner
+from fabricd.plan.collective.planner import Planner, Request
 from fabricd.plan.collective.reasons import in_gb, nccl_reasons, percent, ring_reasons
 from fabricd.plan.collective.trees import MAX_RANKS, TreePacking, pack_trees
 from fabricd.plan.nccl.graphs import SearchGraph
@@ -25,7 +25,29 @@ from fabricd.units import format_count
 
 #: Beside rings trees are packed for so many ranks at most: more take seconds.
 _TREES_BESIDE = 16
+VIEWS = ("physical", "nccl")
+KINDS = ("rings", "trees")
 _NET_MASK = (1 << HOST_SHIFT) - 1
+
+
+def collective_plan(request: Request, *, view: str = "physical", kind: str = "rings") -> CollectivePlan:
+    """Return a plan.
+
+    Args:
+        request: what is to be planned.
+        view: "physical" for ours, "nccl" for what NCCL does by itself.
+        kind: of our plan, "rings" or "trees".
+
+    Raises:
+        InputError: a view or kind that there is not, or what cannot be planned.
+    """
+    for what, value, known in (("view", view, VIEWS), ("kind", kind, KINDS)):
+        if value not in known:
+            raise InputError(f"no {what} {value[:40]!r}", hint=f"one of {', '.join(known)}")
+    planner = Planner(request)
+    if view == "nccl":
+        return nccl_view(planner)
+    return tree_plan(planner) if kind == "trees" else ring_plan(planner)
 
 
 def ring_plan(planner: Planner) -> CollectivePlan:

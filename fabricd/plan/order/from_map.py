@@ -1,5 +1,6 @@
 """The ranks of a job from a cluster's map: one for each GPU, and where each of them is."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from fabricd.graph.disjoint import DisjointSets
@@ -60,13 +61,13 @@ def named_places(names: Sequence[str], ranks_per_node: int, imports: Sequence[Im
 
 def node_names(nodes: Mapping[str, Snapshot]) -> dict[str, str]:
     """Return a name for each node by node_id: its own, or where several bear it, the node_id."""
-    owners: dict[str, list[str]] = {}
-    for node_id, snapshot in nodes.items():
-        owners.setdefault(snapshot.node.name, []).append(node_id)
-    return {
-        node_id: snapshot.node.name if len(owners[snapshot.node.name]) == 1 else node_id
-        for node_id, snapshot in nodes.items()
-    }
+    return distinct_names({node_id: snapshot.node.name for node_id, snapshot in nodes.items()})
+
+
+def distinct_names(names: Mapping[str, str]) -> dict[str, str]:
+    """Return by node_id the name of each node, or its node_id where several bear the name."""
+    owners = Counter(names.values())
+    return {node_id: name if owners[name] == 1 else node_id for node_id, name in names.items()}
 
 
 def rank_place(rank: int, name: str, place: Place, fabric: str) -> RankPlace:

@@ -33,7 +33,10 @@ def read_pairs(text: str, *, where: Mapping[str, str] | None = None, source: str
         InputError: no row is left, or several rows tell different figures of one pair in one direction.
     """
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    columns = reader.fieldnames or ()
+    try:
+        columns = reader.fieldnames or ()
+    except csv.Error as error:
+        raise ParseError(f"{source}, line 1: {error}") from error
     figure = next((name for name in _FIGURES if name in columns), None)
     if figure is None or len(columns) > _MAX_COLUMNS or not ({"src", "dst"} <= set(columns) or "nodes" in columns):
         raise ParseError(
