@@ -2,9 +2,11 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd rdma check bench clean
+.PHONY: help setup setup-tests demo test test-etcd rdma fuzz check bench clean
 
 ARGS ?=
+# Of a fuzz target, and the like.
+SECONDS ?= 60
 # Tests at once: they wait as often as they compute.
 JOBS ?= 3
 BENCH ?= $(patsubst bench/%.py,%,$(sort $(wildcard bench/*.py)))
@@ -33,6 +35,10 @@ test-etcd: setup-tests ## etcd and daemons killed in turn, for a minute
 
 rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
 	@python -m tests.rdma $(ARGS)
+
+fuzz: setup-tests ## fuzz what reads others' text and messages, SECONDS (60) for each of the targets; needs atheris
+	@python -c 'import atheris' 2>/dev/null || python -m pip install --quiet --no-input -e '.[fuzz]'
+	@python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 check: setup ## format, lint, types, import contracts
 	ruff format --check
