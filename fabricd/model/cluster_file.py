@@ -15,7 +15,8 @@ Bounds, against files of others that would fill the memory: ``MAX_NODES`` nodes,
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import BufferedReader, RawIOBase
 from typing import BinaryIO, cast
@@ -97,7 +98,8 @@ def read_cluster(stream: BufferedReader, *, what: str) -> ClusterStatus:
     lines = _Lines(stream, what, compressed=beginning[:2] == _GZIP)
     if not _has_format(_unpacked(beginning)):
         cluster = from_json(lines.rest(), ClusterStatus, what=what)
-        return replace(cluster, nodes=tuple(_replayed(node, f"{what}, node {node.name!r}") for node in cluster.nodes))
+        nodes = [_replayed(node, f"{what}, node {node.name[:80]!r}") for node in cluster.nodes]
+        return replace(cluster, nodes=tuple(_told_apart(nodes)))
     head = from_json(lines.next(), Head, what=f"{what}, line 1")
     if head.version != VERSION:
         raise ParseError(f"{what} has version {head.version} of its format", hint=f"this program reads {VERSION}")
@@ -141,6 +143,15 @@ def _replayed(node: NodeStatus, where: str) -> NodeStatus:
             snapshot = replace(snapshot, this_host=False)
             snapshot = replace(snapshot, content_hash=content_hash(snapshot))
     return replace(node, this_node=False, url="", age_seconds=None, snapshot=snapshot)
+
+
+def _told_apart(nodes: Sequence[NodeStatus]) -> Iterator[NodeStatus]:
+    """Yield the nodes of a daemon's answer; of several that claim one node_id, nobody can say which is meant."""
+    claims = Counter(node.node_id for node in nodes if node.snapshot is not None)
+    for node in nodes:
+        count = claims[node.node_id]
+        unclear = replace(node, snapshot=None, reason=f"{count} nodes claim this node_id")
+        yield unclear if count > 1 else node
 
 
 class _Lines:

@@ -77,6 +77,14 @@ def test_an_answer_of_a_daemon_is_read_and_none_of_it_is_this_host():
         assert first.snapshot.content_hash == content_hash(first.snapshot)
 
 
+def test_of_nodes_that_claim_one_node_id_in_an_answer_none_is_taken():
+    answer = ClusterStatus(instance="i", generation=3, nodes=(NODES[0], NODES[1], NODES[0]))
+    nodes = read(to_json(answer)).nodes
+    assert [one.snapshot is None for one in nodes] == [True, False, True]
+    assert nodes[0].reason == "2 nodes claim this node_id"
+    assert read(written(*nodes)).nodes == nodes
+
+
 def test_a_snapshot_is_no_cluster():
     assert not is_cluster(to_json(hgx()))
     assert not is_cluster(b"<system/>")
