@@ -21,6 +21,7 @@ from fabricd import __version__
 from fabricd.cluster.groups import GroupService
 from fabricd.cluster.nodes import NodeMap
 from fabricd.model.wire import GroupPhase
+from fabricd.shortage import Resource, Shortages
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS", "PATCH"})
 
@@ -137,6 +138,25 @@ class GroupCollector(Collector):
         for phase in GroupPhase:
             groups.add_metric([phase.value], phases.count(phase))
         yield groups
+
+
+class ShortageCollector(Collector):
+    """What the daemon runs and ran short of, read with each scrape."""
+
+    def __init__(self, shortages: Shortages) -> None:
+        self._shortages = shortages
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield for each resource whether there is too little of it, and how often there was."""
+        short = GaugeMetricFamily("fabricd_short", "1 while there is too little of a resource.", labels=["resource"])
+        met = CounterMetricFamily(
+            "fabricd_shortages", "What was refused or put off for want of a resource.", labels=["resource"]
+        )
+        for resource in Resource:
+            short.add_metric([resource.value], float(resource in self._shortages.now))
+            met.add_metric([resource.value], self._shortages.met[resource])
+        yield short
+        yield met
 
 
 def _gauge(name: str, told: str, value: float) -> Metric:

@@ -18,12 +18,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fabricd.api.auth import CALLER_STATE, Caller, identify
 from fabricd.api.problem import MisdirectedError, PayloadTooLargeError, TooSlowError, problem_response
 from fabricd.api.services import Services
-from fabricd.errors import AccessError, BusyError, FabricError, InputError, TokenError
+from fabricd.errors import AccessError, FabricError, InputError, TokenError
+from fabricd.shortage import Resource, ShortageError, shortage_of
 
 _log = logging.getLogger("fabricd.http")
 
 #: What supervisors ask before they hold any token. They tell nothing of the machine.
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
+#: In the state of a connection for which there was room only to ask those.
+LAST_PLACE_STATE = "fabricd.last_place"
 #: A request's body must have come within this time: a client that trickles holds no handler.
 BODY_SECONDS = 30.0
 
@@ -48,7 +51,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         begun = time.monotonic()
-        answer = _Answer(send, begun)
+        answer = _Answer(send, begun, last=LAST_PLACE_STATE in scope.get("state", {}))
         method = scope["method"]
         if method == "HEAD" and not _is_stream(scope):
             scope = {**scope, "method": "GET"}  # of whose answer the server leaves the body out
@@ -62,9 +65,7 @@ class Gate:
         except ClientDisconnect:
             _log.debug("a client left in the middle of its request")  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - the last resort: whatever a handler did not foresee becomes a 500
-            _log.exception("unforeseen error at %s %s", scope["method"], scope["path"])
-            shown = FabricError(f"unforeseen error: {type(error).__name__}", hint="the daemon's log tells more")
-            await self._refuse(shown, scope, receive, answer)
+            await self._refuse(_unforeseen(error, scope), scope, receive, answer)
         finally:
             self._active -= 1
             took = None if answer.started is None else answer.started - begun
@@ -77,10 +78,9 @@ class Gate:
             FabricError: it may not.
         """
         services = self._services
-        limit = services.config.max_requests
         # A daemon that is busy is alive: a supervisor that heard otherwise would end it.
-        if self._active - services.polls.open > limit and scope["path"] not in OPEN_PATHS:
-            raise BusyError(f"{limit} requests are in work already", hint="ask again later, or raise max_requests")
+        if scope["path"] not in OPEN_PATHS:
+            self._check_room(scope)
         headers = scope["headers"]
         length = next((value for name, value in headers if name == b"content-length"), b"0").lstrip(b"0")
         longest = services.config.max_body_bytes
@@ -98,18 +98,33 @@ class Gate:
         scope.setdefault("state", {})[CALLER_STATE] = asker
         return bool(length)
 
+    def _check_room(self, scope: Scope) -> None:
+        """Refuse one more request when there are enough.
+
+        Raises:
+            ShortageError: of connections or requests.
+        """
+        if scope.get("state", {}).get(LAST_PLACE_STATE):
+            raise ShortageError(
+                Resource.CONNECTIONS, "as many connections as there may be are open", hint="or raise max_connections"
+            )
+        limit = self._services.config.max_requests
+        if self._active - self._services.polls.open > limit:
+            hint = "ask again later, or raise max_requests"
+            raise ShortageError(
+                Resource.REQUESTS, f"{limit} requests are in work already", hint=hint, retry_after_seconds=1
+            )
+
     @contextmanager
     def _waiting_for_body(self) -> Iterator[None]:
         """Count a request apart while its body is on the way: slow bodies keep only each other out.
 
         Raises:
-            BusyError: there are too many of them.
+            ShortageError: there are too many of them.
         """
         limit = self._services.config.max_requests
         if self._bodies >= limit:
-            raise BusyError(
-                f"{limit} requests wait for their bodies already", hint="ask again later", retry_after_seconds=5
-            )
+            raise ShortageError(Resource.REQUESTS, f"{limit} requests wait for their bodies already")
         self._active, self._bodies = self._active - 1, self._bodies + 1
         try:
             yield
@@ -117,6 +132,8 @@ class Gate:
             self._active, self._bodies = self._active + 1, self._bodies - 1
 
     async def _refuse(self, error: FabricError, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        if isinstance(error, ShortageError):
+            self._services.shortages.note(error.resource, error.message)
         if answer.started is not None:
             # The status is out; only a broken connection can tell that the rest will not come.
             _log.warning("an answer broke off", extra={"facts": {"path": scope["path"], "error": error}})
@@ -124,12 +141,28 @@ class Gate:
         await problem_response(error)(scope, receive, answer)
 
 
-class _Answer:
-    """Passes the answer on, with how long it took to begin, and remembers status and time of its beginning."""
+def _unforeseen(error: Exception, scope: Scope) -> FabricError:
+    """Return what a client is told of an error that no handler foresaw."""
+    lacking = shortage_of(error)
+    if lacking is not None:
+        return ShortageError(lacking, f"this daemon runs short of {lacking}")
+    _log.error("unforeseen error at %s %s", scope["method"], scope["path"], exc_info=error)
+    return FabricError(f"unforeseen error: {type(error).__name__}", hint="the daemon's log tells more")
 
-    def __init__(self, send: Send, begun: float) -> None:
+
+class _Answer:
+    """Passes the answer on, with how long it took to begin, and remembers status and time of its beginning.
+
+    Args:
+        send: takes it.
+        begun: when its request came, monotonic seconds.
+        last: nothing more can be asked over its connection.
+    """
+
+    def __init__(self, send: Send, begun: float, *, last: bool) -> None:
         self._send = send
         self._begun = begun
+        self._last = last
         self.status = 0
         self.started: float | None = None
 
@@ -138,7 +171,8 @@ class _Answer:
             self.status = message["status"]
             self.started = time.monotonic()
             timing = f"total;dur={(self.started - self._begun) * 1e3:.2f}".encode()
-            message = {**message, "headers": [*message.get("headers", ()), (b"server-timing", timing)]}
+            more = [(b"server-timing", timing), *([(b"connection", b"close")] if self._last else [])]
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
         await self._send(message)
 
 

@@ -25,12 +25,16 @@ async def livez(services: UsesServices) -> Response:
 
 @router.get("/readyz", dependencies=[OPEN], responses=answers())
 async def readyz(services: UsesServices) -> Response:
-    """Say whether this daemon can answer questions: 200, or 503 with the reason in words."""
+    """Say whether this daemon can answer questions: 200, or 503 with the reason in words.
+
+    What it runs short of is told on a second line; then some questions are refused with 503.
+    """
     if services.polls.stopping.is_set():
         return PlainTextResponse("the daemon is stopping\n", 503)
     if not services.nodes.ready:
         return PlainTextResponse("the first probe of this machine has not ended\n", 503)
-    return PlainTextResponse("ready\n")
+    short = services.shortages.now
+    return PlainTextResponse("ready\n" + (f"short of {', '.join(short)}\n" if short else ""))
 
 
 @router.get("/metrics", dependencies=[READ], responses=answers())

@@ -9,6 +9,7 @@ from fastapi import Query, Request
 from starlette.types import Receive
 
 from fabricd.errors import BusyError
+from fabricd.shortage import Resource, ShortageError
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class LongPolls:
         if self.stopping.is_set():
             raise BusyError("the daemon is stopping", retry_after_seconds=2)
         if self.open >= self.limit:
-            raise BusyError(f"{self.limit} long polls are open already", retry_after_seconds=5)
+            raise ShortageError(Resource.LONG_POLLS, f"{self.limit} long polls are open already")
         self.open += 1
         try:
             yield

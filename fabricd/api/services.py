@@ -24,6 +24,7 @@ from fabricd.config import Config
 from fabricd.credentials import Credentials
 from fabricd.metrics import Metrics
 from fabricd.paths.ends import Ends
+from fabricd.shortage import Shortages
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Services:
     nodes: NodeMap
     metrics: Metrics = field(default_factory=Metrics)
     polls: LongPolls = field(default_factory=LongPolls)
+    shortages: Shortages = field(default_factory=Shortages)
     plans: Plans = field(default_factory=Plans)
     credentials: Credentials = field(default_factory=Credentials)
     #: Reads the configuration again; raises ConfigError. None: it comes from no file.
@@ -73,7 +75,10 @@ class Services:
             max_age_seconds=lambda: self.config.measure_max_age_seconds,
         )
         self.groups = GroupService(
-            AgentPlanner(planner, directory) if directory else planner, store=store, clock=self.clock
+            AgentPlanner(planner, directory) if directory else planner,
+            store=store,
+            shortages=self.shortages,
+            clock=self.clock,
         )
 
 

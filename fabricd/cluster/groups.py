@@ -16,22 +16,23 @@ from fabricd.cluster import groups_events as ev
 from fabricd.cluster.groups_access import Credentials, access_for, check_claim
 from fabricd.cluster.groups_book import GroupBook
 from fabricd.cluster.groups_failure import fenced_failure
+from fabricd.cluster.groups_keeping import RecordKeeper
 from fabricd.cluster.groups_limits import Limits, check_join, check_keys
 from fabricd.cluster.groups_live import Group, Ticket
-from fabricd.cluster.groups_record import GroupStore, record_of, state_of
+from fabricd.cluster.groups_record import GroupStore, state_of
 from fabricd.cluster.groups_state import RECONNECT_SECONDS, GroupState
 from fabricd.cluster.groups_stream import WatchStream
 from fabricd.errors import FabricError, GroupConflictError
 from fabricd.localview import LocalView
 from fabricd.model.plan import GroupPlan
-from fabricd.model.wire import FenceRequest, GroupPhase, GroupStatus, JoinRequest, WatchEvent
+from fabricd.model.wire import FenceRequest, GroupStatus, JoinRequest, WatchEvent
+from fabricd.shortage import Shortages
 
 _log = logging.getLogger("fabricd.groups")
 
 _TICK_SECONDS = 0.25
 #: A plan takes some seconds where networks are measured; one that takes longer will not come.
 _PLAN_SECONDS = 30.0
-_SAVE_DELAY_SECONDS = 0.05
 
 
 class Planner(Protocol):
@@ -48,6 +49,7 @@ class GroupService:
         planner: makes the plans.
         store: where running groups are kept; None: a restart forgets them.
         limits: what is refused.
+        shortages: told when the store takes nothing.
         clock: monotonic seconds.
     """
 
@@ -57,16 +59,17 @@ class GroupService:
         *,
         store: GroupStore | None = None,
         limits: Limits | None = None,
+        shortages: Shortages | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._planner = planner
         self._store = store
+        self._keeper = RecordKeeper(store, shortages or Shortages(clock=clock)) if store else None
         self._limits = limits or Limits()
         self._clock = clock
         self._book = GroupBook()
         self._numbers = itertools.count(1)
         self._ticker: asyncio.Task[None] | None = None
-        self._unsaved: dict[Group, asyncio.TimerHandle] = {}  #: changed, and soon to be saved
         self._stopped = False
 
     def start(self) -> None:
@@ -80,8 +83,8 @@ class GroupService:
     def stop(self) -> None:
         """Tell every stream that the daemon stops, and end it; running groups stay on record."""
         self._stopped = True
-        for group in [*self._unsaved]:
-            self._save(group)
+        if self._keeper:
+            self._keeper.close()
         for group in self.all():
             for stream in group.streams.values():
                 stream.put(WatchEvent(kind="stopping"))
@@ -272,10 +275,8 @@ class GroupService:
                 case ev.EndWatch(stream=number):
                     if number in group.streams:
                         group.streams[number].end()
-                case ev.Save(can_wait=True):
-                    self._save_soon(group)
-                case ev.Save():
-                    self._save(group)
+                case ev.Save(can_wait=can_wait) if self._keeper:
+                    (self._keeper.save_soon if can_wait else self._keeper.save)(group)
 
     async def _plan(self, group: Group) -> None:
         """Make a group's plan in the background; whatever goes wrong becomes the group's failure."""
@@ -312,24 +313,8 @@ class GroupService:
         self._book.remove(group)
         for stream in group.streams.values():
             stream.end()
-        if self._store:
-            self._store.remove(group.state.kvsname)
-
-    def _save_soon(self, group: Group) -> None:
-        if group not in self._unsaved:
-            later = asyncio.get_running_loop().call_later(_SAVE_DELAY_SECONDS, self._save, group)
-            self._unsaved[group] = later
-
-    def _save(self, group: Group) -> None:
-        """Put a group on record; one that ended well is taken off it."""
-        if group in self._unsaved:
-            self._unsaved.pop(group).cancel()
-        if self._store is None:
-            return
-        if group.state.phase is GroupPhase.ENDED:
-            self._store.remove(group.state.kvsname)
-        else:
-            self._store.save(record_of(group.state, group.access, group.owner))
+        if self._keeper:
+            self._keeper.forget(group)
 
 
 def _facts(state: GroupState) -> dict[str, object]:

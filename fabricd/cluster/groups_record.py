@@ -110,7 +110,7 @@ def state_of(record: GroupRecord, now: float, *, max_bytes: int) -> GroupState:
 
 
 class GroupStore:
-    """The directory of the records. What cannot be written or read is logged; a job goes on without.
+    """The directory of the records. What cannot be read is logged; its job goes on without this daemon.
 
     Args:
         directory: made if it is not there.
@@ -120,7 +120,11 @@ class GroupStore:
         self._directory = directory
 
     def save(self, record: GroupRecord) -> None:
-        """Write a record in place of its older version."""
+        """Write a record in place of its older version, which stays where that fails.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         path = self._path(record.kvsname)
         draft = path.with_suffix(".tmp")
         try:
@@ -129,10 +133,10 @@ class GroupStore:
             with open(descriptor, "wb") as file:
                 file.write(to_json(record))
             draft.replace(path)
-        except OSError as error:
-            _log.warning("group %r would not survive a restart of this daemon: %s", record.name, error)
+        except OSError:
             with suppress(OSError):
                 draft.unlink()
+            raise
 
     def remove(self, kvsname: str) -> None:
         """Forget a record."""
@@ -142,7 +146,7 @@ class GroupStore:
             _log.warning("a group's record stays behind: %s", error)
 
     def load(self) -> list[GroupRecord]:
-        """Return all records that can be read; the others are removed."""
+        """Return all records that can be read; those that make no sense are removed."""
         found = []
         for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
             try:
@@ -150,7 +154,9 @@ class GroupStore:
                 if record.version != _VERSION or self._path(record.kvsname) != path:
                     raise ParseError(f"{path} is of version {record.version}, or of another group")
                 found.append(record)
-            except (OSError, ParseError) as error:
+            except OSError as error:
+                _log.warning("left out, and left where it is: %s", error)
+            except ParseError as error:
                 _log.warning("left out: %s", error)
                 with suppress(OSError):
                     path.unlink()

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -22,6 +23,7 @@ from fabricd.model.event import EventKind
 from fabricd.model.problem import Problem
 from fabricd.model.shared import SharedParts
 from fabricd.model.snapshot import SCHEMA, Snapshot
+from fabricd.shortage import Shortages
 
 _log = logging.getLogger("fabricd.peers")
 
@@ -55,14 +57,21 @@ class Peers:
     Args:
         nodes: takes what they say.
         count: called with the outcome of each question: "changed", "same", "failed".
+        shortages: told when there is too little of something to ask with.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, nodes: NodeMap, *, count: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self,
+        nodes: NodeMap,
+        *,
+        count: Callable[[str], None],
+        shortages: Shortages | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._nodes = nodes
         self._count = count
+        self._shortages = shortages or Shortages(clock=clock)
         self._clock = clock
         self._settings = PeerSettings(entries=(), access=PeerAccess(), gone_seconds=60.0)
         self._list = PeerList()
@@ -84,7 +93,8 @@ class Peers:
             equal=settings.equal,
             secure=settings.secure,
         )
-        self._looking = asyncio.create_task(self._look(self._list), name="list of peers")
+        look = partial(self._look, self._list)
+        self._looking = asyncio.create_task(self._shortages.outlast(look, "list of peers"), name="list of peers")
 
     async def _look(self, peers: PeerList) -> None:
         """Keep to the list; again and again if it can change by itself."""
@@ -104,7 +114,8 @@ class Peers:
             self._nodes.drop_peer(url)
         for url in urls:
             if url not in self._tasks:
-                self._tasks[url] = asyncio.create_task(self._follow(url), name=f"peer {url}")
+                name, follow = f"peer {url}", partial(self._follow, url)
+                self._tasks[url] = asyncio.create_task(self._shortages.outlast(follow, name), name=name)
 
     def _end(self, urls: Iterable[str]) -> None:
         for url in list(urls):

@@ -5,12 +5,11 @@ import gc
 import ipaddress
 import logging
 import os
-import resource
 import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,17 +31,16 @@ from fabricd.daemon.notify import Notifier
 from fabricd.daemon.probing import Prober, Source
 from fabricd.daemon.ready import Ready, announce, retract
 from fabricd.daemon.reloading import Reloader
+from fabricd.daemon.room import connection_limit
 from fabricd.daemon.server import Server
 from fabricd.errors import FabricError
-from fabricd.metrics import GroupCollector, NodeCollector
+from fabricd.metrics import GroupCollector, NodeCollector, ShortageCollector
 from fabricd.model.cluster import NodeStatus
 from fabricd.probe.base import Roots
 from fabricd.probe.glance import glance, port_states
+from fabricd.shortage import shortage_of
 
 _log = logging.getLogger("fabricd.daemon")
-
-#: File descriptors that are kept for everything else than connections.
-_SPARE_DESCRIPTORS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +89,14 @@ class Daemon:
         )
         self.services.metrics.watch(NodeCollector(self._nodes))
         self.services.metrics.watch(GroupCollector(self.services.groups))
+        self.services.metrics.watch(ShortageCollector(self.services.shortages))
         self.services.metrics.watch_long_polls(lambda: self.services.polls.open)
         self._prober = Prober(launch.source, self._nodes, lambda: self.services.config.probe_interval_seconds)
-        self._peers = Peers(self._nodes, count=lambda outcome: self.services.metrics.peer_polls.labels(outcome).inc())
+        self._peers = Peers(
+            self._nodes,
+            count=lambda outcome: self.services.metrics.peer_polls.labels(outcome).inc(),
+            shortages=self.services.shortages,
+        )
         self._store: EtcdStore | None = None
         self._notifier = Notifier()
         self._stopping = asyncio.Event()
@@ -128,23 +131,25 @@ class Daemon:
 
     async def _serve(self, tcp: socket.socket, unix: UnixListener | None) -> None:
         self._handle_signals()
+        asyncio.get_running_loop().set_exception_handler(self._left_over)
         app = create_app(self.services)
-        server = Server(app, self._stopping, self._connection_limit(), self._beat, tls=self._tls())
+        limit = connection_limit(self.services.config.max_connections)
+        server = Server(app, self._stopping, limit, self.services.shortages, self._beat, tls=self._tls())
         url = self._url(tcp)
-        self._start(self._prober.run(), "probing")
+        self._start(self._prober.run, "probing")
         if self._launch.live:
-            self._start(self._prober.follow_events(), "events")
-            self._start(self._prober.glance_around(lambda: glance(Roots())), "glances")
-            self._start(self._prober.watch_ports(lambda ports: port_states(Roots(), ports)), "ports")
+            self._start(self._prober.follow_events, "events")
+            self._start(lambda: self._prober.glance_around(lambda: glance(Roots())), "glances")
+            self._start(lambda: self._prober.watch_ports(lambda ports: port_states(Roots(), ports)), "ports")
             if self.services.config.gpu_events == "on":
-                self._start(self._prober.follow_gpu_events(), "gpu events")
-        self._start(self._announce(url, unix), "ready")
-        self._start(self._reloader.follow_files(), "credentials")
-        self._start(log_conflicts(self._nodes), "conflicts")
+                self._start(self._prober.follow_gpu_events, "gpu events")
+        self._start(lambda: self._announce(url, unix), "ready")
+        self._start(self._reloader.follow_files, "credentials")
+        self._start(lambda: log_conflicts(self._nodes), "conflicts")
         self._peers.follow(self._peer_settings())
         if self.services.config.cluster_backend == "etcd":
             self._store = await self._etcd_store(tcp.getsockname()[1])
-            self._start(self._store.run(), "etcd")
+            self._start(self._store.run, "etcd")
         self.services.groups.start()
         _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": url, "pid": os.getpid()}})
         for told in self._warnings:
@@ -163,9 +168,12 @@ class Daemon:
         if self._failure is not None:
             raise self._failure
 
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Start what runs beside the server; when it fails the daemon ends rather than live on without it."""
-        task = asyncio.create_task(work, name=name)
+    def _start(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+        """Start what runs beside the server.
+
+        For a shortage it begins anew; when it fails otherwise the daemon ends rather than live on without it.
+        """
+        task = asyncio.create_task(self.services.shortages.outlast(work, name), name=name)
         task.add_done_callback(self._ended)
         self._tasks.add(task)
 
@@ -177,6 +185,15 @@ class Daemon:
             _log.error("%s failed; the daemon ends", task.get_name(), exc_info=None if foreseen else error)
             self._failure = error
             self._stop()
+
+    def _left_over(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take what nobody else took: for want of memory a callback may fail anywhere."""
+        error = context.get("exception")
+        lacking = shortage_of(error) if isinstance(error, BaseException) else None
+        if lacking is None:
+            loop.default_exception_handler(context)
+        else:
+            self.services.shortages.note(lacking, context.get("message", ""))
 
     def _handle_signals(self) -> None:
         """Have signals call the loop. The loop's own handlers would end with it, before the process does."""
@@ -192,7 +209,7 @@ class Daemon:
 
     def _start_reload(self) -> None:
         if self._reloader.begins():
-            self._start(self._reloader.on_signal(), "reload")
+            self._start(self._reloader.on_signal, "reload")
 
     def _stop(self) -> None:
         if not self._stopping.is_set():
@@ -204,6 +221,7 @@ class Daemon:
     def _beat(self) -> None:
         self.services.beat_at = time.monotonic()
         self._nodes.history.settle()
+        self.services.shortages.settle()
         self._notifier.beat()
 
     async def _announce(self, url: str, unix: UnixListener | None) -> None:
@@ -246,21 +264,6 @@ class Daemon:
             token=lambda: services.credentials.token,
         )
         return EtcdStore(config.etcd_endpoints, self._nodes, settings, follow=config.role == "map")
-
-    def _connection_limit(self) -> int:
-        """Return how many connections may be open, after asking the kernel for as many descriptors."""
-        wanted = self.services.config.max_connections + _SPARE_DESCRIPTORS
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        if soft != resource.RLIM_INFINITY and soft < allowed:
-            with suppress(OSError, ValueError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-                soft = allowed
-        if soft == resource.RLIM_INFINITY or soft >= wanted:
-            return self.services.config.max_connections
-        limit = max(16, soft - _SPARE_DESCRIPTORS)
-        _log.warning("fewer connections than max_connections: RLIMIT_NOFILE", extra={"facts": {"limit": limit}})
-        return limit
 
     def _tls(self) -> Callable[[], ssl.SSLContext] | None:
         """Return what gives the TCP port's TLS at the moment; None: it has none, until the daemon's end."""

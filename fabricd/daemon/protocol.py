@@ -13,10 +13,13 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from fabricd.api.auth import CERTIFICATE_STATE, PEER_STATE, unix_peer
+from fabricd.api.gate import LAST_PLACE_STATE
 from fabricd.api.problem import problem_response
 from fabricd.daemon.listeners import peer_credentials
-from fabricd.errors import BusyError, FabricError, ParseError
+from fabricd.daemon.room import Place, Room
+from fabricd.errors import FabricError, ParseError
 from fabricd.scopes import names_in_certificate
+from fabricd.shortage import Resource, ShortageError
 
 _log = logging.getLogger("fabricd.http")
 
@@ -62,19 +65,14 @@ class _Connection(h11.Connection):
 class Protocol(H11Protocol):
     """uvicorn's HTTP/1.1, which knows its peer and does not wait for ever.
 
-    The limit of connections is uvicorn's ``limit_concurrency``. When it is reached, the connection that has waited
-    longest without a request makes room: so many slow clients keep nobody else out. Where all have one, the newest is
-    told to come again.
-
     Args:
-        waiting: the server's connections without a request, in the order in which they began to wait.
+        room: how many connections there may be, and which of them wait for a request.
     """
 
-    def __init__(self, *args: Any, waiting: "dict[Protocol, None]", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, room: Room, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._waiting = waiting
-        self._limit = self.limit_concurrency or sys.maxsize
-        self.limit_concurrency = None
+        self._room = room
+        self._waiting = room.waiting
         self.conn = _Connection(h11.SERVER, HEAD_MAX_BYTES)
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -111,9 +109,12 @@ class Protocol(H11Protocol):
         certificate = transport.get_extra_info("peercert")  # only of one that was verified
         if certificate:
             self.app_state = {**self.app_state, CERTIFICATE_STATE: names_in_certificate(certificate)}
-        if len(self.connections) > self._limit and not self._make_room():
-            self._answer(BusyError(f"{self._limit} connections are open already", retry_after_seconds=5))
-            return
+        match self._room.place():
+            case Place.NONE:
+                self._answer(ShortageError(Resource.CONNECTIONS, "there is no room for another connection"))
+                return
+            case Place.LAST:
+                self.app_state = {**self.app_state, LAST_PLACE_STATE: True}
         self._expect_head()
 
     def secured(self, transport: asyncio.Transport) -> None:
@@ -183,16 +184,6 @@ class Protocol(H11Protocol):
             AttributeError
         ):  # TLS of Python 3.11 forgets a connection that is closed twice: it ends by itself
             self.transport.abort()
-
-    def _make_room(self) -> bool:
-        """End the connection that has waited longest without a request; False when there is none."""
-        oldest = next(iter(self._waiting), None)
-        if oldest is None:
-            return False
-        self._waiting.pop(oldest)
-        self.connections.discard(oldest)
-        oldest.abort()
-        return True
 
     def _in_request(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle

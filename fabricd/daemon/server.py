@@ -6,24 +6,22 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from fabricd.daemon.acceptor import Acceptor
 from fabricd.daemon.protocol import HEAD_MAX_BYTES, IDLE_SECONDS, Protocol
+from fabricd.daemon.room import Connection, Room
 from fabricd.daemon.tls_door import TlsDoor
+from fabricd.shortage import Shortages
 
 _log = logging.getLogger("fabricd.server")
 
 #: Answers under way may take this long after the daemon was told to stop.
 DRAIN_SECONDS = 0.5
 _BEAT_SECONDS = 1.0
-#: Connections that wait in the kernel, and those that asyncio accepts before any is judged. It takes its ``backlog``
-#: for both, and without a free descriptor it logs one fault for each of so many tries: 2048 lines, again and again.
-BACKLOG = 2048
-_ACCEPTS_AT_ONCE = 32
-#: Connections beyond the limit that are secured, only to be told that there are too many.
-_REFUSALS = 32
 #: A loop that was away for longer than this is worth a warning.
 _LATE_SECONDS = 1.0
 
@@ -35,6 +33,7 @@ class Server(uvicorn.Server):
         app: the application.
         stopping: set by the signals' handlers.
         max_connections: how many may be open.
+        shortages: told of connections for which there is no room.
         beat: called every second from the loop.
         tls: what a new connection over TCP is secured with, at the moment; None: TCP without TLS.
     """
@@ -44,6 +43,7 @@ class Server(uvicorn.Server):
         app: ASGIApp,
         stopping: asyncio.Event,
         max_connections: int,
+        shortages: Shortages,
         beat: Callable[[], None],
         *,
         tls: Callable[[], ssl.SSLContext] | None = None,
@@ -58,17 +58,15 @@ class Server(uvicorn.Server):
             access_log=False,
             proxy_headers=False,  # who asks is decided by the connection, not by what a header says
             server_header=False,
-            limit_concurrency=max_connections,
             timeout_keep_alive=IDLE_SECONDS,
             h11_max_incomplete_event_size=HEAD_MAX_BYTES,
-            backlog=_ACCEPTS_AT_ONCE,
         )
         super().__init__(config)
         self._stopping = stopping
         self._beat = beat
-        self._door = TlsDoor(self._protocol, tls, self._full) if tls else None
-        self._max_connections = max_connections
-        self._waiting: dict[Protocol, None] = {}
+        self._room = Room(max_connections, cast(set[Connection], self.server_state.connections), shortages)
+        self._door = TlsDoor(self._protocol, tls, self._room.full) if tls else None
+        self._acceptors: list[Acceptor] = []
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -76,24 +74,15 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen: with TLS over TCP, without it on Unix sockets.
-
-        The kernel's queue stays longer than what asyncio takes from it at once.
-        """
-        self.servers = []
+        """Listen: with TLS over TCP, without it on Unix sockets."""
         for listener in sockets or []:
             over_tcp = listener.family != socket.AF_UNIX
             make = self._door.visitor if self._door is not None and over_tcp else self._protocol
-            server = await asyncio.get_running_loop().create_server(make, sock=listener, backlog=_ACCEPTS_AT_ONCE)
-            self.servers.append(server)
-            listener.listen(BACKLOG)
+            self._acceptors.append(Acceptor(listener, make, self._room))
         self.started = True
 
     def _protocol(self) -> Protocol:
-        return Protocol(config=self.config, server_state=self.server_state, app_state={}, waiting=self._waiting)
-
-    def _full(self, handshakes: int) -> bool:
-        return handshakes + len(self.server_state.connections) > self._max_connections + _REFUSALS
+        return Protocol(config=self.config, server_state=self.server_state, app_state={}, room=self._room)
 
     async def main_loop(self) -> None:
         """Beat every second until the daemon is to stop."""
@@ -101,6 +90,7 @@ class Server(uvicorn.Server):
         while not self._stopping.is_set():
             await self.on_tick(0)  # sets the Date header
             self._beat()
+            self._room.widen()
             begun = loop.time()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEAT_SECONDS):
@@ -111,8 +101,9 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let answers under way end, then end the rest."""
-        for server in self.servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._room.close()
         if self._door is not None:
             self._door.close()
         for listener in sockets or []:

@@ -301,10 +301,16 @@ def test_too_many_connections_are_told_to_come_again(tmp_path):
         for connection in connections:
             connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
             assert connection.recv(12) == b"HTTP/1.1 200"
-        eventually(lambda: small.get("/livez").status_code == 503, told=[small])
+        eventually(lambda: small.get("/v1/node").status_code == 503, told=[small])
+        refused = small.get("/v1/node")
+        assert (refused.headers["retry-after"], refused.headers["connection"]) == ("5", "close")
+        for _ in range(3):  # a supervisor hears that it lives, and why others hear nothing
+            assert small.get("/livez").text == "alive\n"
+            assert small.get("/readyz").text == "ready\nshort of connections\n"
         for connection in (*idle, *connections):
             connection.close()
-        eventually(lambda: small.get("/livez").status_code == 200, told=[small])
+        eventually(lambda: small.get("/v1/node").status_code == 200, told=[small])
+        assert 'fabricd_short{resource="connections"} 1.0' in small.get("/metrics").text
 
 
 @pytest.mark.root

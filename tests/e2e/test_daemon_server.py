@@ -93,7 +93,7 @@ async def serving(
     tcp = listen_tcp("127.0.0.1", 0)
     unix = UnixListener(path) if path else None
     url = f"http://127.0.0.1:{tcp.getsockname()[1]}"
-    server = Server(app, stopping, config.max_connections, lambda: None)
+    server = Server(app, stopping, config.max_connections, services.shortages, lambda: None)
     task = asyncio.create_task(server.serve(sockets=[tcp, *([unix.socket] if unix else [])]))
 
     async def stop() -> float:

@@ -1,0 +1,127 @@
+"""How many connections there may be, and who goes when there are too many."""
+
+import logging
+import os
+import resource
+from contextlib import suppress
+from enum import Enum
+from typing import Protocol
+
+from fabricd.shortage import Resource, Shortages
+
+_log = logging.getLogger("fabricd.server")
+
+#: File descriptors that are kept for everything else than connections.
+_SPARE_DESCRIPTORS = 128
+#: Connections beyond the limit that may ask whether the daemon lives, and nothing else.
+LAST_PLACES = 16
+_LEAST = 4
+
+
+class Place(Enum):
+    """What a new connection gets."""
+
+    ORDINARY = "ordinary"
+    LAST = "last"  #: it may ask whether the daemon lives
+    NONE = "none"
+
+
+class Connection(Protocol):
+    """What may have to go."""
+
+    def abort(self) -> None:
+        """End it at once."""
+
+
+class Room:
+    """Room for connections.
+
+    When there is none, the connection that has waited longest without a request makes room: so many slow clients keep
+    nobody else out. Where all have one, the newest gets one of a few last places, so that a supervisor still hears that
+    the daemon lives.
+
+    Descriptors may become fewer than they were at the start. A few are kept in reserve for that moment: then there is
+    no room for more connections than there are, and those of the reserve are the last places.
+
+    Args:
+        limit: how many connections there may be.
+        connections: those that there are, kept by others.
+        shortages: told of each that finds no room.
+    """
+
+    def __init__(self, limit: int, connections: set[Connection], shortages: Shortages) -> None:
+        self.waiting: dict[Connection, None] = {}  #: those without a request, in the order in which they began to wait
+        self._connections = connections
+        self._most = self._limit = limit
+        self._shortages = shortages
+        self._reserve: list[int] = []
+        self._fill_reserve()
+
+    def full(self, more: int) -> bool:
+        """Whether there are so many with ``more`` others that a new one cannot even be told so."""
+        return more + len(self._connections) > self._limit + 2 * LAST_PLACES
+
+    def place(self) -> Place:
+        """Return what the connection gets that was just added."""
+        if len(self._connections) <= self._limit:
+            return Place.ORDINARY
+        self._shortages.note(Resource.CONNECTIONS, f"{self._limit} connections")
+        if self._end_longest_waiting():
+            return Place.ORDINARY
+        return Place.LAST if len(self._connections) <= self._limit + LAST_PLACES else Place.NONE
+
+    def narrow(self, error: OSError) -> bool:
+        """Take that no connection could be accepted for want of descriptors; return whether there are some now."""
+        self._shortages.note(Resource.DESCRIPTORS, error)
+        self._limit = max(_LEAST, min(self._limit, len(self._connections)))
+        held, self._reserve = self._reserve, []
+        for descriptor in held:
+            os.close(descriptor)
+        if not held:
+            self._end_longest_waiting()  # the loop has to come round before its descriptor is free
+        return bool(held)
+
+    def widen(self) -> None:
+        """Go back to what there was room for, once there are descriptors again."""
+        if Resource.DESCRIPTORS not in self._shortages.now:
+            self._limit = self._most
+            self._fill_reserve()
+
+    def close(self) -> None:
+        """Give the reserve back."""
+        while self._reserve:
+            os.close(self._reserve.pop())
+
+    def _fill_reserve(self) -> None:
+        with suppress(OSError):  # the next time
+            while len(self._reserve) < LAST_PLACES:
+                self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _end_longest_waiting(self) -> bool:
+        oldest = next(iter(self.waiting), None)
+        if oldest is None:
+            return False
+        del self.waiting[oldest]
+        self._connections.discard(oldest)
+        oldest.abort()
+        return True
+
+
+def connection_limit(wanted: int) -> int:
+    """Return how many connections may be open, after asking the kernel for as many descriptors.
+
+    Args:
+        wanted: ``max_connections``.
+    """
+    descriptors = wanted + _SPARE_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+            soft = allowed
+    if soft == resource.RLIM_INFINITY or soft >= descriptors:
+        return wanted
+    limit = max(16, soft - _SPARE_DESCRIPTORS)
+    _log.warning("fewer connections than max_connections: RLIMIT_NOFILE", extra={"facts": {"limit": limit}})
+    return limit
