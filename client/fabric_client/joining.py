@@ -14,11 +14,18 @@ from fabric_client.watch import GroupWatch
 from fabricd.errors import EngineError, FabricError
 from fabricd.localview import LocalView, collect
 from fabricd.locations import find_socket
+from fabricd.model.identity import NodeIdentity
 from fabricd.model.plan import RankSlice
-from fabricd.model.snapshot import Snapshot
 from fabricd.model.wire import JoinAnswer
 
 _LOCAL_QUESTION_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """Of a node's snapshot, who it is: reading all of it takes a rank longer than to join."""
+
+    node: NodeIdentity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +89,12 @@ def join_group(
     rendezvous = Rendezvous(connection, member)
     view = replace(local_view(environ), world=world)
     try:
-        answer = rendezvous.join(view, timeout=timeout, engine=engine)
+        answer, stream = rendezvous.join(view, timeout=timeout, engine=engine)
     except BaseException:
         rendezvous.leave()
         connection.close()
         raise
-    watch = GroupWatch(rendezvous)
+    watch = GroupWatch(rendezvous, stream)
     membership = Membership(rendezvous, watch, answer.plan)
     watch.start(timeout=_LOCAL_QUESTION_SECONDS)
     again = partial(join_group, engine=answer.plan.engine, url=url, secret=secret, environ=environ)
@@ -104,9 +111,9 @@ def local_view(environ: Mapping[str, str]) -> LocalView:
         return view
     connection = Connection(find_daemon(f"unix:{path}"))
     try:
-        snapshot = connection.get("/v1/node", Snapshot)
+        here = connection.get("/v1/node", _Here)
     except FabricError:
         return view  # the daemon that owns the group can still join view and map by addresses
     finally:
         connection.close()
-    return replace(view, node_id=snapshot.node.node_id)
+    return replace(view, node_id=here.node.node_id)

@@ -4,6 +4,8 @@ Every request is asked again until its deadline while the daemon is away: a daem
 a rendezvous delays it and does no more.
 """
 
+import itertools
+import logging
 import random
 import secrets
 import time
@@ -12,32 +14,40 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
-import httpx
-
-from fabric_client.connection import Connection, TransientError
+from fabric_client.connection import Connection
+from fabric_client.transport import Answer, TransientError
 from fabricd.errors import FabricError, GroupTimeoutError, UnreachableError
 from fabricd.localview import LocalView
 from fabricd.model.codec import from_json
 from fabricd.model.wire import (
     CLAIM_HEADER,
+    EVENT_LINES,
     INCARNATION_HEADER,
     SECRET_HEADER,
     FenceAnswer,
     FenceRequest,
+    GroupPhase,
+    GroupStatus,
     JoinAnswer,
     JoinRequest,
 )
+from fabricd.units import format_ranges
 
 T = TypeVar("T")
 
+_LOG = logging.getLogger("fabric_client")
+
+#: A rank that waits says after this time whom for, and so again with each question.
+_FIRST_POLL_SECONDS = 5.0
 #: How long one question is held open by the daemon; short enough that a silent network is noticed.
 _POLL_SECONDS = 10.0
 #: A daemon on this very host that never answered is not there; one elsewhere may still be starting.
 _LOCAL_FIRST_CONTACT_SECONDS = 3.0
-#: A question that was held open for as long has been heard, whatever became of the daemon then: nobody refuses at once.
-_HEARD_SECONDS = 0.2
 _RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS = 0.05, 1.0
 _GOODBYE_SECONDS = 2.0
+_ACCEPTED = 202  #: others are still awaited
+#: A plan of ten thousand ranks is a few MB.
+_JOIN_ANSWER_MAX_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +92,12 @@ class Rendezvous:
         """Path of this member's event stream."""
         return f"{self._base}/members/{self.member.rank}/watch"
 
-    def join(self, view: LocalView, *, timeout: float, engine: str = "mpi") -> JoinAnswer:
-        """Register this rank and wait for the others and the plan.
+    def join(self, view: LocalView, *, timeout: float, engine: str = "mpi") -> tuple[JoinAnswer, Answer | None]:
+        """Register this rank and wait for the others and the plan. While it waits long, it tells for whom.
+
+        Returns:
+            The plan, and this member's event stream, which has begun with it: so there is no moment in which a rank
+            that dies would not be missed at once. None from a daemon of before, which wants to be asked for it.
 
         Raises:
             GroupTimeoutError: ranks are missing; names them when the daemon answered at all.
@@ -99,15 +113,29 @@ class Rendezvous:
             engine=engine,
             timeout_seconds=timeout,
         )
+        path = f"{self._base}/members/{self.member.rank}"
+        what = f"joining group {self.member.group!r} as rank {self.member.rank}"
+        began = time.monotonic()
+
+        def ask(wait: float) -> tuple[JoinAnswer, Answer | None] | None:
+            answer = self.connection.ask("PUT", path, body=request, accept=EVENT_LINES, wait=wait)
+            if answer.status == _ACCEPTED:
+                status = from_json(answer.read(), GroupStatus, what=f"answer to {what}")
+                self._tell_who_is_missing(status, time.monotonic() - began)
+                return None
+            if answer.media_type != EVENT_LINES:
+                return from_json(answer.read(), JoinAnswer, what=f"answer to {what}"), None
+            try:
+                line = answer.line(longest=_JOIN_ANSWER_MAX_BYTES, seconds=_POLL_SECONDS)
+                if not line:
+                    raise TransientError(f"{what}: the answer broke off")
+                return from_json(line, JoinAnswer, what=f"answer to {what}"), answer
+            except BaseException:
+                answer.close()
+                raise
+
         # The daemon's own deadline names the missing ranks: give it the time to say so.
-        return self._until(
-            time.monotonic() + timeout + _GOODBYE_SECONDS,
-            JoinAnswer,
-            lambda wait: self.connection.request(
-                "PUT", f"{self._base}/members/{self.member.rank}", body=request, wait=wait
-            ),
-            f"joining group {self.member.group!r} as rank {self.member.rank}",
-        )
+        return self._until(began + timeout + _GOODBYE_SECONDS, ask, what)
 
     def fence(self, number: int, keys: Mapping[str, str], *, timeout: float) -> Mapping[str, str]:
         """Give this rank's new keys of a round, return everybody's.
@@ -117,13 +145,16 @@ class Rendezvous:
             FabricError: what became of the group.
         """
         request = FenceRequest(rank=self.member.rank, keys=dict(keys))
-        answer = self._until(
-            time.monotonic() + timeout,
-            FenceAnswer,
-            lambda wait: self.connection.request("POST", f"{self._base}/fence/{number}", body=request, wait=wait),
-            f"fence {number} of group {self.member.group!r}",
-        )
-        return answer.keys
+        what = f"fence {number} of group {self.member.group!r}"
+
+        def ask(wait: float) -> Mapping[str, str] | None:
+            answer = self.connection.ask("POST", f"{self._base}/fence/{number}", body=request, wait=wait)
+            content = answer.read()
+            if answer.status == _ACCEPTED:
+                return None
+            return from_json(content, FenceAnswer, what=f"answer to {what}").keys
+
+        return self._until(time.monotonic() + timeout, ask, what)
 
     def leave(self) -> bool:
         """Tell the daemon that this rank goes in peace; tell whether it heard."""
@@ -151,18 +182,27 @@ class Rendezvous:
             else:
                 return True
 
-    def _until(self, deadline: float, kind: type[T], ask: Callable[[float], httpx.Response], what: str) -> T:
-        """Ask until there is an answer; 202 means that others are still awaited."""
+    def _tell_who_is_missing(self, status: GroupStatus, seconds: float) -> None:
+        """Say whom the group waits for; of those who wait, the lowest rank does."""
+        if status.phase is not GroupPhase.FORMING or status.present[:1] != (self.member.rank,):
+            return
+        _LOG.warning(
+            "group %r waits since %.0f s for rank %s of %d; here: %s",
+            status.group, seconds, format_ranges(status.missing), status.size, "; ".join(status.hosts) or "nobody",
+        )  # fmt: skip
+
+    def _until(self, deadline: float, ask: Callable[[float], T | None], what: str) -> T:
+        """Ask until there is an answer; None means that others are still awaited."""
         started, failing_since = time.monotonic(), None
         pause = _RETRY_FIRST_SECONDS
         last: FabricError | None = None
+        polls = itertools.chain([_FIRST_POLL_SECONDS], itertools.repeat(_POLL_SECONDS))
         while (left := deadline - time.monotonic()) > 0:
-            asked = time.monotonic()
             try:
-                response = ask(min(_POLL_SECONDS, left))
+                found = ask(min(next(polls), left))
             except TransientError as error:
                 last = error
-                self._contacted |= time.monotonic() - asked > _HEARD_SECONDS
+                self._contacted |= error.connected
                 failing_since = failing_since or time.monotonic()
                 self._give_up_on_nobody(failing_since, error)
                 time.sleep(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 - spreads retries, no secret
@@ -170,8 +210,8 @@ class Rendezvous:
                 continue
             self._contacted = True
             pause = _RETRY_FIRST_SECONDS
-            if response.status_code != httpx.codes.ACCEPTED:
-                return from_json(response.content, kind, what=f"answer to {what}")
+            if found is not None:
+                return found
         if last is not None and not self._contacted:
             raise UnreachableError(f"{what}: {last.message}", hint=last.hint) from last
         raise GroupTimeoutError(

@@ -78,7 +78,7 @@ class MapWatch:
         while not self._stopped and len(self.changes) < _TOLD_MAX:
             try:
                 page = self._ask(self._cursor, _POLL_SECONDS)
-            except (FabricError, RuntimeError):  # httpx says by RuntimeError that the connection was closed meanwhile
+            except FabricError:
                 time.sleep(_RETRY_SECONDS)
                 continue
             self._cursor = page.cursor

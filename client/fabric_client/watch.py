@@ -13,21 +13,18 @@ import time
 import weakref
 from collections.abc import Callable
 
-import httpx
-
-from fabric_client.connection import TransientError
 from fabric_client.rendezvous import Rendezvous
+from fabric_client.transport import Answer, TransientError
 from fabricd.errors import (
     FabricError,
     GroupAbortedError,
     GroupConflictError,
     GroupError,
     GroupGoneError,
-    ParseError,
     RankLostError,
 )
 from fabricd.model.codec import from_json
-from fabricd.model.wire import WatchEvent
+from fabricd.model.wire import EVENT_LINES, WatchEvent
 
 _LOG = logging.getLogger("fabric_client")
 
@@ -38,7 +35,7 @@ _RECONNECT_FIRST_SECONDS, _RECONNECT_MAX_SECONDS = 0.05, 0.5
 #: What a rank sent before it left may still be on its way.
 _LEFT_GRACE_SECONDS = 1.0
 _STOP_SECONDS = 1.0
-_LINE_MAX = 1024 * 1024
+_LINE_MAX_BYTES = 1 << 20
 
 _live: "weakref.WeakSet[GroupWatch]" = weakref.WeakSet()
 
@@ -46,13 +43,17 @@ _live: "weakref.WeakSet[GroupWatch]" = weakref.WeakSet()
 class GroupWatch:
     """Knows when ranks are lost.
 
+    Args:
+        rendezvous: the group's daemon.
+        stream: the event stream, where it is open already.
+
     Attributes:
         alert: something happened that may concern a pending operation; cheap to read in a loop, from any thread.
         watched: False once the daemon does not know the group any more.
         on_failure: called once, in the watching thread, when the group has failed; for engines that nothing else wakes.
     """
 
-    def __init__(self, rendezvous: Rendezvous) -> None:
+    def __init__(self, rendezvous: Rendezvous, stream: Answer | None = None) -> None:
         self.alert = False
         self.watched = True
         self.on_failure: Callable[[FabricError], None] = lambda error: None
@@ -62,7 +63,8 @@ class GroupWatch:
         self._left: set[int] = set()
         self._left_at = 0.0
         self._stopped = False
-        self._socket: socket.socket | None = None
+        self._stream = stream
+        self._socket: socket.socket | None = None if stream is None else stream.socket
         self._connected = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fabricd-watch", daemon=True)
         _live.add(self)
@@ -108,7 +110,9 @@ class GroupWatch:
         while not self._stopped and self._error is None:
             opened = time.monotonic()
             try:
-                self._follow()
+                with self._stream or self._opened() as stream:
+                    self._stream = None
+                    self._follow(stream)
             except TransientError:
                 pass  # the daemon is away
             except FabricError as error:
@@ -119,19 +123,15 @@ class GroupWatch:
             pause = _RECONNECT_FIRST_SECONDS if lasted else min(_RECONNECT_MAX_SECONDS, pause * 2)
             time.sleep(pause)
 
-    def _follow(self) -> None:
-        connection = self._rendezvous.connection
-        with connection.stream(self._rendezvous.watch_path, read_timeout=_SILENCE_SECONDS) as response:
-            self._socket = _socket_of(response)
-            self._connected.set()
-            buffer = b""
-            for chunk in response.iter_bytes():
-                *lines, buffer = (buffer + chunk).split(b"\n")
-                for line in lines:
-                    if line.strip():
-                        self._happened(from_json(line, WatchEvent, what="watch event"))
-                if len(buffer) > _LINE_MAX:
-                    raise ParseError(f"watch event longer than {_LINE_MAX} bytes")
+    def _opened(self) -> Answer:
+        rendezvous = self._rendezvous
+        return rendezvous.connection.ask("GET", rendezvous.watch_path, accept=EVENT_LINES, seconds=_SILENCE_SECONDS)
+
+    def _follow(self, stream: Answer) -> None:
+        self._socket = stream.socket
+        self._connected.set()
+        while line := stream.line(longest=_LINE_MAX_BYTES, seconds=_SILENCE_SECONDS):
+            self._happened(from_json(line, WatchEvent, what="watch event"))
 
     def _happened(self, event: WatchEvent) -> None:
         if event.kind == "lost":
@@ -165,12 +165,6 @@ class GroupWatch:
         self.alert = True
         if first and not self._stopped:
             self.on_failure(error)
-
-
-def _socket_of(response: httpx.Response) -> socket.socket | None:
-    stream = response.extensions.get("network_stream")
-    found = stream.get_extra_info("socket") if stream is not None else None
-    return found if isinstance(found, socket.socket) else None
 
 
 def _after_fork() -> None:

@@ -1,6 +1,7 @@
 """Groups: the rendezvous of a job's ranks. The messages and their rules stand in ``fabricd.model.wire``."""
 
 import asyncio
+from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -19,6 +20,7 @@ from fabricd.errors import BusyError, InputError
 from fabricd.model.codec import to_json
 from fabricd.model.wire import (
     CLAIM_HEADER,
+    EVENT_LINES,
     INCARNATION_HEADER,
     SECRET_HEADER,
     FenceAnswer,
@@ -37,19 +39,23 @@ Round = Annotated[int, Path(ge=0, le=2**31)]
 Reason = Annotated[str, Query(max_length=500, description="why, for the other ranks")]
 Asker = Annotated[Caller, Depends(caller)]
 
-_LINES = "application/x-ndjson"
-
 
 @router.put("/members/{rank}", responses=answers(JoinAnswer, _202=GroupStatus), openapi_extra=takes(JoinRequest))
 async def join(
     group: GroupName, rank: Rank, request: Request, services: UsesServices, asker: Asker, wait: Wait = 0.0
 ) -> Response:
-    """Claim a rank; the answer is there when all ranks are, and the plan."""
+    """Claim a rank; the answer is there when all ranks are, and the plan.
+
+    With ``Accept: application/x-ndjson`` the member's event stream follows it, one JSON object a line.
+    """
     body = await read_body(request, JoinRequest)
     shown = credentials(request, asker)
     cost = len(await request.body())
     ticket = await services.groups.join(group, rank, body, shown, cost=cost)
-    return await _held(request, services, ticket, wait)
+    answer = await _held(request, services, ticket, wait)
+    if answer.status_code == HTTPStatus.OK and request.headers.get("accept") == EVENT_LINES:
+        return _WatchResponse(services, group, rank, shown, first=bytes(answer.body) + b"\n")
+    return answer
 
 
 @router.post("/fence/{number}", responses=answers(FenceAnswer, _202=GroupStatus), openapi_extra=takes(FenceRequest))
@@ -127,13 +133,22 @@ async def _held(request: Request, services: Services, ticket: Ticket, wait: floa
 
 
 class _WatchResponse(Response):
-    """A member's event stream. It begins and ends with the connection, whatever happens in between."""
+    """A member's event stream. It begins and ends with the connection, whatever happens in between.
 
-    def __init__(self, services: Services, group: str, rank: int, shown: Credentials) -> None:
-        super().__init__(media_type=_LINES, headers={"Cache-Control": "no-store"})
+    Args:
+        services: the daemon's.
+        group: whose events.
+        rank: the member's.
+        shown: its right to them.
+        first: what comes before the first event.
+    """
+
+    def __init__(self, services: Services, group: str, rank: int, shown: Credentials, *, first: bytes = b"") -> None:
+        super().__init__(media_type=EVENT_LINES, headers={"Cache-Control": "no-store"})
         del self.headers["content-length"]
         self._services = services
         self._watched = (group, rank, shown)
+        self._first = first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client goes, the member leaves, or the daemon stops."""
@@ -144,7 +159,8 @@ class _WatchResponse(Response):
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                     while events := await stream.next():
                         lines = b"".join(to_json(event) + b"\n" for event in events)
-                        await send({"type": "http.response.body", "body": lines, "more_body": True})
+                        await send({"type": "http.response.body", "body": self._first + lines, "more_body": True})
+                        self._first = b""
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 finally:
                     gone.cancel()

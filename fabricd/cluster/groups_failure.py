@@ -146,7 +146,7 @@ def timeout_failure(
     there = {member.rank: member for member in present}
     missing = [rank for rank in range(size) if rank not in there]
     what = f"is not complete after {seconds:g} s: no rank {format_ranges(missing)} of {size}"
-    parts = [what, f"came: {'; '.join(_hosts(there.values())) or 'nobody'}", *gone[:_PARTIES_SHOWN], *notes]
+    parts = [what, f"came: {'; '.join(hosts_of(there.values())) or 'nobody'}", *gone[:_PARTIES_SHOWN], *notes]
     return Failure(
         kind=FailureKind.TIMEOUT,
         reason="; ".join(parts),
@@ -156,7 +156,7 @@ def timeout_failure(
     )
 
 
-def _hosts(members: Iterable[Member]) -> list[str]:
+def hosts_of(members: Iterable[Member]) -> list[str]:
     """Return e.g. ``["rank 0-3 (a)", "rank 4 (b, pid 11)"]``, some of them."""
     by_host: dict[str, list[Member]] = {}
     for member in members:

@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fabricd.cluster import groups_events as ev
-from fabricd.cluster.groups_failure import Failure, FailureKind, Member, failure_of, lost_failure, timeout_failure
+from fabricd.cluster.groups_failure import (
+    Failure,
+    FailureKind,
+    Member,
+    failure_of,
+    hosts_of,
+    lost_failure,
+    timeout_failure,
+)
 from fabricd.errors import GroupConflictError, GroupError, GroupGoneError, InputError
 from fabricd.model.plan import GroupPlan
 from fabricd.model.wire import GroupPhase, GroupStatus
@@ -121,6 +129,7 @@ class GroupState:
             lost=self.failure.ranks if self.failure else (),
             left=tuple(sorted(self.left)),
             reason=self.failure.reason if self.failure else "",
+            hosts=tuple(hosts_of(self.members.values())) if waiting else (),
         )
 
     def _join(self, event: ev.Join, now: float) -> list[ev.Instruction]:

@@ -2,12 +2,14 @@
 
 import hashlib
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from fabricd.errors import ParseError
-from fabricd.model.snapshot import Snapshot
+
+if TYPE_CHECKING:  # a rank decodes messages, and no snapshots
+    from fabricd.model.snapshot import Snapshot
 
 T = TypeVar("T")
 
@@ -39,7 +41,7 @@ def from_json(data: bytes | str, kind: type[T], *, what: str = "message") -> T:
         raise ParseError(f"{what} is not a valid {kind.__name__}: {error}") from error
 
 
-def check_snapshot(snapshot: Snapshot) -> None:
+def check_snapshot(snapshot: "Snapshot") -> None:
     """Check what another daemon, or a file, says of a node.
 
     Raises:
@@ -50,7 +52,7 @@ def check_snapshot(snapshot: Snapshot) -> None:
             raise ParseError(f"it does not say who it is: {name[:40]!r}")
 
 
-def without_counters(snapshot: Snapshot) -> Snapshot:
+def without_counters(snapshot: "Snapshot") -> "Snapshot":
     """Return a snapshot without what counts up: bytes and errors of interfaces, ports and links."""
     return replace(
         snapshot,
@@ -63,7 +65,7 @@ def without_counters(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def _without_idle_speeds(snapshot: Snapshot) -> Snapshot:
+def _without_idle_speeds(snapshot: "Snapshot") -> "Snapshot":
     """Return a snapshot without the PCIe speed of GPUs now, at both ends of their links.
 
     A GPU that idles lowers it to save power, and raises it within milliseconds of the first work. Its width stays, and
@@ -82,7 +84,7 @@ def _without_idle_speeds(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def content_hash(snapshot: Snapshot) -> str:
+def content_hash(snapshot: "Snapshot") -> str:
     """Return a hash over a snapshot's facts; times, counters, durations and how fast GPUs idle do not count."""
     facts = replace(
         _without_idle_speeds(without_counters(snapshot)),

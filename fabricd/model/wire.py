@@ -10,6 +10,9 @@ A rank talks to the group's owner, one daemon::
     DELETE /v1/groups/{group}?reason=TEXT             abort -> 204
     GET    /v1/groups/{group}                         GroupStatus
 
+A join that accepts ``application/x-ndjson`` is answered with 200 by such a stream, of which the first line is the
+JoinAnswer: it is the member's watch from then on, and there is no moment in between.
+
 The group's secret travels in the header ``X-Fabricd-Group-Secret``, a member's claim in ``X-Fabricd-Claim``,
 the incarnation in ``X-Fabricd-Incarnation``; none of them stands in a URL. Without a secret only processes of
 the same user over the Unix socket may join, and such a group's name is that user's own. Every request may be
@@ -39,6 +42,9 @@ from fabricd.model.plan import GroupPlan
 SECRET_HEADER = "X-Fabricd-Group-Secret"  # noqa: S105 - the name of a header, no secret
 CLAIM_HEADER = "X-Fabricd-Claim"
 INCARNATION_HEADER = "X-Fabricd-Incarnation"
+
+#: Media type of a member's event stream, one JSON object a line.
+EVENT_LINES = "application/x-ndjson"
 
 #: Pattern of a group's name.
 GROUP_NAME = r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}"
@@ -95,6 +101,7 @@ class GroupStatus:
     lost: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
     reason: str = ""
+    hosts: tuple[str, ...] = ()  #: while it is forming: who is where, in words, of some hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,6 +197,37 @@ def test_a_lost_rank_is_told_to_all_others_at_once(target):
     run(scenario())
 
 
+def test_a_rank_that_dies_with_its_answer_in_hand_is_lost_at_once(target):
+    async def doomed():
+        async with target.client() as client, Member(client, 1, 2, group="brief").joined():
+            return time.monotonic()
+
+    async def scenario():
+        async with target.client() as client:
+            dying = asyncio.create_task(doomed())
+            async with Member(client, 0, 2, group="brief").joined() as (answer, watch):
+                assert (answer.rank, answer.size) == (0, 2)
+                event = await watch.next()
+                took = time.monotonic() - await dying
+            assert (event.kind, event.ranks) == ("lost", (1,))
+            assert took < 4.0, took
+
+    run(scenario())
+
+
+def test_a_join_that_is_not_answered_yet_is_no_stream(target):
+    async def scenario():
+        async with target.client() as client:
+            waiting = Member(client, 1, 3, group="early")
+            response = await waiting.put(wait=0.1)
+            assert response.status_code == 202
+            told = response.json()
+            assert (told["present"], told["missing"], told["hosts"]) == ([1], [0, 2], ["rank 1 (host-a, pid 1001)"])
+            await waiting.leave()
+
+    run(scenario())
+
+
 def test_a_watch_that_comes_back_is_no_loss(target):
     async def scenario():
         async with target.client() as client:

@@ -15,6 +15,7 @@ from fabricd.localview import LocalView
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.wire import (
     CLAIM_HEADER,
+    EVENT_LINES,
     INCARNATION_HEADER,
     SECRET_HEADER,
     FenceAnswer,
@@ -74,12 +75,27 @@ class Member:
 
     async def put(self, *, wait: float = 20.0, seconds: float = 20.0, **fields: Any) -> httpx.Response:
         """Join, and return the answer as it is."""
+        content = self._request(seconds, fields)
+        return await self.client.put(
+            f"{self.base}/members/{self.rank}", params={"wait": wait}, content=content, headers=self.headers
+        )
+
+    def _request(self, seconds: float, fields: dict[str, Any]) -> bytes:
         values = {"world_size": self.size, "claim": self.claim, "incarnation": self.incarnation}
         view = self.view or one_host(self.rank)
-        request = JoinRequest(**{**values, "view": view, "timeout_seconds": seconds, **fields})
-        return await self.client.put(
-            f"{self.base}/members/{self.rank}", params={"wait": wait}, content=to_json(request), headers=self.headers
-        )
+        return to_json(JoinRequest(**{**values, "view": view, "timeout_seconds": seconds, **fields}))
+
+    @asynccontextmanager
+    async def joined(self, *, wait: float = 20.0, seconds: float = 20.0) -> AsyncIterator[tuple[JoinAnswer, "Watch"]]:
+        """Join, and hold open the event stream that follows the answer."""
+        path, headers = f"{self.base}/members/{self.rank}", {**self.headers, "Accept": EVENT_LINES}
+        content, params = self._request(seconds, {}), {"wait": wait}
+        async with self.client.stream("PUT", path, params=params, content=content, headers=headers) as response:
+            assert (response.status_code, response.headers["content-type"]) == (200, EVENT_LINES)
+            watch = Watch(response)
+            answer = await watch.answer()
+            assert (await watch.next()).kind == "hello"
+            yield answer, watch
 
     async def join(self, **options: Any) -> JoinAnswer:
         return from_json((await self.put(**options)).raise_for_status().content, JoinAnswer)
@@ -122,6 +138,10 @@ class Watch:
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
         self._lines = response.aiter_lines()
+
+    async def answer(self) -> JoinAnswer:
+        """Return what comes before the events, of a join."""
+        return from_json(await anext(self._lines), JoinAnswer)
 
     async def next(self, *, skip: Iterable[str] = ("alive",), seconds: float = 10.0) -> WatchEvent:
         """Return the next event of a kind that is not skipped."""

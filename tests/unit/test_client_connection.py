@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric_client.connection import Connection, TransientError, error_from_answer
+from fabric_client.answer_errors import error_from_answer
+from fabric_client.connection import Connection
 from fabric_client.locate import parse_address
+from fabric_client.transport import TransientError
 from fabricd import errors
 from fabricd.errors import FabricError, RankLostError
 from fabricd.model.codec import to_json
@@ -69,8 +71,6 @@ def test_details_of_any_shape_make_an_error(details):
     assert error.ranks == ()
 
 
-# httpcore leaves a Unix socket that could not be connected to the garbage collector.
-@pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "unix:/nowhere/at.sock"])
 def test_nobody_there_is_transient_and_says_where_the_address_came_from(url):
     connection = Connection(parse_address(url, source="FABRICD_URL"))
@@ -79,7 +79,7 @@ def test_nobody_there_is_transient_and_says_where_the_address_came_from(url):
     assert url in str(error.value)
     connection.close()
     del error
-    gc.collect()
+    gc.collect()  # a socket that was not closed would warn here
 
 
 def test_a_proxy_of_the_environment_is_not_for_the_cluster(monkeypatch):

@@ -64,7 +64,7 @@ def test_starting_ranks_loads_nothing_that_plans_or_draws():
     loaded = modules_after(code)
     assert "fabric_client.cli.launcher" in loaded
     others = {f"fabric_client.cli.{module}" for name, module in COMMANDS.items() if name != "run"}
-    heavy = {*HEAVY, "numpy", "fabricd.graph", "fabricd.paths", "fabricd.plan.group"} - {"typer"}
+    heavy = {*HEAVY, "numpy", "httpx", "rich.table", "fabricd.graph", "fabricd.paths", "fabricd.plan.group"} - {"typer"}
     assert loaded & (others | heavy) == set()
 
 
@@ -87,7 +87,7 @@ def test_a_command_that_does_not_exist_is_answered_with_one_that_does(fabricctl)
 def test_making_a_communicator_loads_no_part_of_the_daemon():
     loaded = modules_after("import fabric_client; fabric_client.create_communicator, fabric_client.Communicator")
     assert "fabric_client.communicator" in loaded
-    for name in [*HEAVY, "fabricd.api", "fabricd.cluster", "fabricd.probe"]:
+    for name in [*HEAVY, "httpx", "rich", "asyncio", "fabricd.model.snapshot", "fabricd.plan", "fabricd.api", "fabricd.cluster", "fabricd.probe"]:
         assert name not in loaded
 
 

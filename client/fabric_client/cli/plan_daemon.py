@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from fabric_client.cli.job_nodes import JobNodes
 from fabric_client.connection import Connection
-from fabricd.model.codec import from_json
 from fabricd.model.collective import CollectivePlan
 from fabricd.model.plan_request import PlanRequest
 from fabricd.plan.job_plan import gpus_taking_part, taking_part
@@ -34,5 +33,4 @@ def plan_by_daemon(
         kept, numbers = taking_part(nodes, chosen)
         names = [f"{nodes.ids[node]}/gpu{gpu}" for node, one in kept.items() for gpu in gpus_taking_part(one)]
         ranks = tuple(names[number] for number in numbers)
-    response = connection.request("POST", "/v1/plans", body=replace(question, ranks=ranks), seconds=_SECONDS)
-    return from_json(response.content, CollectivePlan, what=f"answer of {connection.address} to /v1/plans")
+    return connection.post("/v1/plans", CollectivePlan, body=replace(question, ranks=ranks), seconds=_SECONDS)
