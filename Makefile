@@ -2,9 +2,10 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd rdma fuzz check bench clean
+.PHONY: help setup setup-tests demo test test-etcd rdma fuzz check bench soak clean
 
 ARGS ?=
+MINUTES ?= 60
 # Of a fuzz target, and the like.
 SECONDS ?= 60
 # Tests at once: they wait as often as they compute.
@@ -39,6 +40,9 @@ rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daem
 fuzz: setup-tests ## fuzz what reads others' text and messages, SECONDS (60) for each of the targets; needs atheris
 	@python -c 'import atheris' 2>/dev/null || python -m pip install --quiet --no-input -e '.[fuzz]'
 	@python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
+
+soak: setup-tests ## an hour of a small cluster to which everything bad happens; MINUTES=10 for a short one
+	@python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 check: setup ## format, lint, types, import contracts
 	ruff format --check

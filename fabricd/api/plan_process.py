@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping
 
@@ -13,6 +14,7 @@ from fabricd.model.collective import CollectivePlan
 from fabricd.model.plan_request import PlanRequest
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.worker import Answer, Question, Refusal
+from fabricd.shortage import Resource, ShortageError
 
 _log = logging.getLogger("fabricd.plan")
 
@@ -41,6 +43,7 @@ class Plans:
         Raises:
             BusyError: too many are waiting.
             InputError: it takes too long.
+            ShortageError: the planner gets too little memory.
             FabricError: what the planner refused.
         """
         if self._asked >= _AT_ONCE + _WAITING:
@@ -80,6 +83,8 @@ class Plans:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+        if process.returncode and _lacked_memory(process.returncode, said):
+            raise ShortageError(Resource.MEMORY, "there was too little memory for the planner")
         if process.returncode:
             _log.error(
                 "a planner ended",
@@ -87,6 +92,12 @@ class Plans:
             )
             raise FabricError(f"the planner ended with status {process.returncode}", hint="the daemon's log tells more")
         return await in_thread(lambda: from_json(answer, Answer, what="the planner's answer"), name="plan")
+
+
+def _lacked_memory(status: int, said: bytes) -> bool:
+    """Whether the kernel ended a planner, as it does when memory is short, or it got too little to begin with."""
+    words = (b"MemoryError", b"annot allocate memory", b"failed to map segment")
+    return status == -signal.SIGKILL or any(word in said for word in words)
 
 
 def _as_error(refusal: Refusal) -> FabricError:

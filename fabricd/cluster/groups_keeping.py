@@ -12,7 +12,7 @@ _log = logging.getLogger("fabricd.groups")
 
 _SOON_SECONDS = 0.05
 #: Well within the time after which a shortage would count as over.
-_AGAIN_SECONDS = 4.0
+_AGAIN_SECONDS = 2.0
 
 
 class RecordKeeper:

@@ -9,7 +9,7 @@ import resource
 import sys
 from dataclasses import dataclass
 
-from fabricd.errors import FabricError
+from fabricd.errors import FabricError, InputError
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.collective import CollectivePlan
 from fabricd.model.plan_request import PlanRequest
@@ -55,6 +55,10 @@ def answer(question: bytes) -> bytes:
     except FabricError as error:
         refusal = Refusal(code=error.code, status=error.http_status, message=error.message, hint=error.hint)
         found = Answer(refusal=refusal)
+    except MemoryError:
+        hint = "ask for fewer ranks, or plan offline: fabricctl plan --from FILE"
+        told = f"the plan needs more than {_MEMORY_BYTES >> 30} GiB of memory"
+        found = Answer(refusal=Refusal(code=InputError.code, status=InputError.http_status, message=told, hint=hint))
     return to_json(found)
 
 
