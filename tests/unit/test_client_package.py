@@ -87,7 +87,17 @@ def test_a_command_that_does_not_exist_is_answered_with_one_that_does(fabricctl)
 def test_making_a_communicator_loads_no_part_of_the_daemon():
     loaded = modules_after("import fabric_client; fabric_client.create_communicator, fabric_client.Communicator")
     assert "fabric_client.communicator" in loaded
-    for name in [*HEAVY, "httpx", "rich", "asyncio", "fabricd.model.snapshot", "fabricd.plan", "fabricd.api", "fabricd.cluster", "fabricd.probe"]:
+    for name in [
+        *HEAVY,
+        "httpx",
+        "rich",
+        "asyncio",
+        "fabricd.model.snapshot",
+        "fabricd.plan",
+        "fabricd.api",
+        "fabricd.cluster",
+        "fabricd.probe",
+    ]:
         assert name not in loaded
 
 
