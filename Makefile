@@ -2,12 +2,14 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd rdma fuzz check bench soak clean
+.PHONY: help setup setup-tests demo test test-etcd rdma test-schema fuzz check bench soak clean
 
 ARGS ?=
 MINUTES ?= 60
 # Of a fuzz target, and the like.
 SECONDS ?= 60
+# Of a kind for each operation of the HTTP interface.
+REQUESTS ?= 300
 # Tests at once: they wait as often as they compute.
 JOBS ?= 3
 BENCH ?= $(patsubst bench/%.py,%,$(sort $(wildcard bench/*.py)))
@@ -36,6 +38,9 @@ test-etcd: setup-tests ## etcd and daemons killed in turn, for a minute
 
 rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
 	@python -m tests.rdma $(ARGS)
+
+test-schema: setup-tests ## the HTTP interface against its own description, REQUESTS (300) of each kind for each operation
+	@FABRICD_SCHEMA_REQUESTS=$(REQUESTS) python -m pytest tests/schema --timeout 1200 $(ARGS)
 
 fuzz: setup-tests ## fuzz what reads others' text and messages, SECONDS (60) for each of the targets; needs atheris
 	@python -c 'import atheris' 2>/dev/null || python -m pip install --quiet --no-input -e '.[fuzz]'

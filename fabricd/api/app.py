@@ -12,6 +12,7 @@ from fabricd import __version__
 from fabricd.api import admin, events, export, groups, health, measure, node, paths, plans, problem
 from fabricd.api.gate import Gate
 from fabricd.api.message import json_response, schemas
+from fabricd.api.query import KNOWN_NAMES
 from fabricd.api.scope import READ, check_routes, describe
 from fabricd.api.services import Services
 
@@ -41,9 +42,10 @@ def create_app(services: Services) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         middleware=[Middleware(Gate, services=services)],
+        dependencies=[KNOWN_NAMES],
     )
     app.state.services = services
-    problem.install(app)
+    problem.install(app, _routes())
     for router in ROUTERS:
         app.include_router(router)
 

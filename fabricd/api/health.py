@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import PlainTextResponse, Response
 
-from fabricd.api.message import answers
+from fabricd.api.message import in_words
 from fabricd.api.scope import OPEN, READ
 from fabricd.api.services import UsesServices
 
@@ -14,7 +14,7 @@ router = APIRouter()
 BEAT_LIMIT_SECONDS = 10.0
 
 
-@router.get("/livez", dependencies=[OPEN], responses=answers())
+@router.get("/livez", dependencies=[OPEN], responses=in_words(200, 503))
 async def livez(services: UsesServices) -> Response:
     """Say whether the event loop moves: 200 or 503. Answered at all, it mostly does."""
     silent = services.clock() - services.beat_at
@@ -23,7 +23,7 @@ async def livez(services: UsesServices) -> Response:
     return PlainTextResponse("alive\n")
 
 
-@router.get("/readyz", dependencies=[OPEN], responses=answers())
+@router.get("/readyz", dependencies=[OPEN], responses=in_words(200, 503))
 async def readyz(services: UsesServices) -> Response:
     """Say whether this daemon can answer questions: 200, or 503 with the reason in words.
 
@@ -37,7 +37,7 @@ async def readyz(services: UsesServices) -> Response:
     return PlainTextResponse("ready\n" + (f"short of {', '.join(short)}\n" if short else ""))
 
 
-@router.get("/metrics", dependencies=[READ], responses=answers())
+@router.get("/metrics", dependencies=[READ], responses=in_words(200))
 async def metrics(services: UsesServices) -> Response:
     """Return what the daemon counts, in Prometheus' text format."""
     return Response(services.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -7,6 +7,7 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
+from fabricd.errors import ParseError
 from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.collective import CollectivePlan
@@ -41,6 +42,8 @@ WIRE_TYPES: tuple[type, ...] = (
     ListenRequest,
     ListenAnswer,
 )
+#: Of a route whose answers bear an ETag.
+UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "what If-None-Match names is still so"}}
 _REF = "#/components/schemas/{name}"
 
 
@@ -51,7 +54,14 @@ async def read_body(request: Request, kind: type[T]) -> T:
         ParseError: not JSON, or not of that shape; says where.
         PayloadTooLargeError, TooSlowError: from the gate.
     """
-    return from_json(await request.body(), kind, what="the request's body")
+    body = await request.body()
+    hint = f"send a {kind.__name__} in JSON; GET /openapi.json has its schema"
+    if not body.strip():
+        raise ParseError("the request has no body", hint=hint)
+    try:
+        return from_json(body, kind, what="the request's body")
+    except ParseError as error:
+        raise ParseError(error.message, hint=hint) from error
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -72,6 +82,17 @@ def answers(*kinds: type, **by_status: type) -> dict[int | str, dict[str, Any]]:
     for status, kind in statuses:
         told[status] = {"description": _first_line(kind), "content": {"application/json": _schema(kind)}}
     return told
+
+
+def in_words(*statuses: int, media_type: str = "text/plain") -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses`` of a route that answers with a text, with these statuses; the rest are problems."""
+    content = {media_type: {"schema": {"type": "string"}}}
+    refused = {MEDIA_TYPE: _schema(Problem)}  # the gate may refuse with the same status
+    told = {
+        status: {"description": "the text", "content": content | (refused if status >= 400 else {})}
+        for status in statuses
+    }
+    return answers() | told
 
 
 def takes(kind: type) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from fabricd.api.longpoll import Wait
-from fabricd.api.message import answers, json_response
+from fabricd.api.message import UNCHANGED, answers, json_response
 from fabricd.api.pass_on import PassedOn, must_pass_on
 from fabricd.api.scope import READ
 from fabricd.api.services import Services, UsesServices
@@ -33,7 +33,7 @@ Generation = Annotated[
 NodeName = Annotated[str, Path(min_length=1, max_length=255, description="node_id or name")]
 
 
-@router.get("/v1/node", responses=answers(Snapshot))
+@router.get("/v1/node", responses=answers(Snapshot) | UNCHANGED)
 async def get_node(
     request: Request, services: UsesServices, wait: Wait = 0.0, generation: Generation = None
 ) -> Response:
@@ -56,7 +56,7 @@ async def get_node(
     return json_response(snapshot, headers=headers)
 
 
-@router.get("/v1/cluster", responses=answers(ClusterStatus))
+@router.get("/v1/cluster", responses=answers(ClusterStatus) | UNCHANGED)
 async def get_cluster(
     request: Request,
     services: UsesServices,

@@ -1,13 +1,17 @@
 """Every error as problem+json, those of the framework too."""
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
+from fabricd.api.query import parameter_error
 from fabricd.errors import BusyError, FabricError, InputError, TokenError
 from fabricd.model.codec import to_json
 from fabricd.model.problem import MEDIA_TYPE, Problem, problem_of
@@ -47,29 +51,28 @@ def problem_response(error: FabricError) -> Response:
     return Response(to_json(problem_of(error)), error.http_status, headers, MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Answer the errors of handlers and framework as problems; what nobody foresaw is the gate's part."""
+def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
+    """Answer the errors of handlers and framework as problems; what nobody foresaw is the gate's part.
+
+    Args:
+        app: the application.
+        routes: all of its.
+    """
 
     @app.exception_handler(FabricError)
     async def _fabric(_request: Request, error: FabricError) -> Response:
         return problem_response(error)
 
     @app.exception_handler(RequestValidationError)
-    async def _validation(_request: Request, error: RequestValidationError) -> Response:
-        return problem_response(_input_error(error))
+    async def _validation(request: Request, error: RequestValidationError) -> Response:
+        return problem_response(parameter_error(request, error))
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        return _http_problem(request, error)
+        return _http_problem(request, error, routes)
 
 
-def _input_error(error: RequestValidationError) -> InputError:
-    """Return which parameters are wrong and how; never what they held, which may be a secret."""
-    faults = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()[:20]]
-    return InputError("; ".join(faults) or "the request is not valid", details={"faults": faults})
-
-
-def _http_problem(request: Request, error: HTTPException) -> Response:
+def _http_problem(request: Request, error: HTTPException, routes: Iterable[BaseRoute]) -> Response:
     status = error.status_code
     detail = error.detail
     path = request.scope["path"][:200]  # request.url is made with the Host header, which may hold anything
@@ -78,6 +81,8 @@ def _http_problem(request: Request, error: HTTPException) -> Response:
     elif status == 405:
         detail = f"{request.method[:20]} is not possible at {path}"
     headers: dict[str, Any] = dict(error.headers or {})
+    if status == 405:
+        headers["Allow"] = _methods(request.scope["path"], routes)
     hint = f"possible: {headers['Allow']}" if "Allow" in headers else "GET /openapi.json lists what there is"
     problem = Problem(
         type=f"urn:fabricd:error:{_HTTP_CODES.get(status, 'http')}",
@@ -88,3 +93,10 @@ def _http_problem(request: Request, error: HTTPException) -> Response:
         hint=hint if status in (404, 405) else "",
     )
     return Response(to_json(problem), status, headers, MEDIA_TYPE)
+
+
+def _methods(path: str, routes: Iterable[BaseRoute]) -> str:
+    """Return what is possible at a path. The framework tells of the first route there only."""
+    here = (route.methods or set() for route in routes if isinstance(route, APIRoute) and route.path_regex.match(path))
+    found = set[str]().union(*here)
+    return ", ".join(sorted(found | {"HEAD"} if "GET" in found else found))

@@ -180,7 +180,7 @@ class _Reader:
         node = self._node = IbNode(
             id=node_id,
             kind=IbKind.AGGREGATION if (name or "").endswith(_AGGREGATION_NODE) else _KINDS[kind],
-            port_count=int(ports),
+            port_count=max(int(ports), earlier.port_count if earlier else 0),
             name=printable(name or node_id),
             guid=group_digits(guid),
             system_guid=group_digits(facts.get("sysimgguid", "0")),

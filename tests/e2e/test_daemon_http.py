@@ -83,7 +83,7 @@ def test_paths_within_the_node(running):
     answer = running.get("/v1/paths?src=numa0&dst=lo&explain=1").json()
     assert (answer["src"], answer["dst"]) == ("d/numa0", "d/lo")
     assert problem(running.get("/v1/paths?src=eth999&dst=numa0")).code == "unknown-name"
-    assert "query.dst" in problem(running.get("/v1/paths?src=eth0")).detail
+    assert "dst is missing" in problem(running.get("/v1/paths?src=eth0")).detail
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/v1/node", "/v1/cluster?summary=1", "/v1/nobody"])

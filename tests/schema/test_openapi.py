@@ -1,0 +1,128 @@
+"""A real daemon held against its own API description: requests that fit it and requests that do not.
+
+No answer is a failure of the server, each has a status, type and form that the description tells, and what does not fit
+is refused. ``make test-schema`` draws more requests, hundreds for each operation.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from fabricd.localview import LocalView
+from fabricd.model.codec import to_builtins
+from fabricd.model.wire import CLAIM_HEADER, SECRET_HEADER, JoinRequest
+from tests.support.daemon import RunningDaemon
+
+load_all_checks()
+
+#: Requests of each kind for each operation.
+REQUESTS = int(os.environ.get("FABRICD_SCHEMA_REQUESTS", "6"))
+#: Plans are made in a process each.
+_DEAR = {"/v1/plans": 5}
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+OPERATIONS = (
+    ("GET", "/v1/node"), ("GET", "/v1/cluster"), ("GET", "/v1/nodes/{node}"), ("GET", "/v1/events"),
+    ("GET", "/v1/paths"), ("POST", "/v1/plans"), ("GET", "/v1/export/{form}"), ("POST", "/v1/measure"),
+    ("POST", "/v1/measure/listen"), ("POST", "/v1/reload"), ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/metrics"),
+    ("GET", "/v1/groups/{group}"), ("DELETE", "/v1/groups/{group}"), ("PUT", "/v1/groups/{group}/members/{rank}"),
+    ("DELETE", "/v1/groups/{group}/members/{rank}"), ("GET", "/v1/groups/{group}/members/{rank}/watch"),
+    ("POST", "/v1/groups/{group}/fence/{number}"),
+)  # fmt: skip
+_GROUP = {"path_parameters": {"group": "g"}}
+_HEADERS = {SECRET_HEADER: "0123456789abcdef", CLAIM_HEADER: "ab" * 16}
+_MEMBER = {"path_parameters": {"group": "g", "rank": 0}, "headers": _HEADERS}
+_FENCE = {"path_parameters": {"group": "g", "number": 0}, "headers": _HEADERS}
+_JOIN = to_builtins(JoinRequest(world_size=1, claim="ab" * 16, view=LocalView(hostname="a", boot_id="b")))
+#: Requests in order, each with the status of its answer: what the daemon tells is in the form that it says.
+STORY: tuple[tuple[str, str, dict[str, Any], int], ...] = (
+    ("GET", "/v1/node", {}, 200),
+    ("GET", "/v1/node", {"headers": {"If-None-Match": "*"}}, 304),
+    ("GET", "/v1/cluster", {"query": {"networks": "1"}}, 200),
+    ("GET", "/v1/cluster", {"query": {"summary": "1"}}, 200),
+    ("GET", "/v1/nodes/{node}", {"path_parameters": {"node": "h100-0001"}}, 200),
+    ("GET", "/v1/nodes/{node}", {"path_parameters": {"node": "nobody"}}, 404),
+    ("GET", "/v1/events", {}, 200),
+    ("GET", "/v1/paths", {"query": {"src": "gpu0", "dst": "h100-0002/gpu3", "explain": 1, "capacity": 1}}, 200),
+    ("GET", "/v1/paths", {"query": {"src": "gpu0", "dst": "gpu1", "policy": "priority"}}, 200),
+    ("POST", "/v1/plans", {"body": {"ranks": ["h100-0000", "h100-0001"]}}, 200),
+    ("POST", "/v1/plans", {"body": {"ranks": ["h100-0000"], "kind": "trees", "collective": "broadcast"}}, 200),
+    ("POST", "/v1/plans", {"body": {"collective": "all_guess"}}, 400),
+    ("GET", "/v1/export/{form}", {"path_parameters": {"form": "nccl-topo"}}, 200),
+    ("GET", "/v1/export/{form}", {"path_parameters": {"form": "slurm-topology.txt"}}, 200),
+    ("PUT", "/v1/groups/{group}/members/{rank}", {**_MEMBER, "body": _JOIN, "query": {"wait": 20}}, 200),
+    ("GET", "/v1/groups/{group}", {**_GROUP, "headers": _HEADERS}, 200),
+    ("POST", "/v1/groups/{group}/fence/{number}", {**_FENCE, "body": {"rank": 0, "keys": {"a": "b"}}}, 200),
+    ("DELETE", "/v1/groups/{group}/members/{rank}", _MEMBER, 204),
+    ("GET", "/livez", {}, 200),
+    ("GET", "/readyz", {}, 200),
+    ("GET", "/metrics", {}, 200),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def api(running: RunningDaemon) -> Any:
+    return schemathesis.openapi.from_url(f"{running.url}/openapi.json")
+
+
+def test_all_operations_are_tried(api: Any) -> None:
+    told = {(found.ok().method.upper(), found.ok().path) for found in api.get_all_operations()}
+    assert told == set(OPERATIONS)
+
+
+def test_what_is_told_is_in_the_form_that_is_described(api: Any, running: RunningDaemon) -> None:
+    for method, path, request, status in STORY:
+        case = api[path][method].Case(**request)
+        answer = case.call(timeout=60)
+        assert answer.status_code == status, (method, path, request, answer.text)
+        case.validate_response(answer, checks=CHECKS)
+    assert "unforeseen" not in running.log
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_requests_that_fit(api: Any, running: RunningDaemon, method: str, path: str) -> None:
+    _draw(api[path][method], GenerationMode.POSITIVE, lambda case: _judge(case, CHECKS), dear=_DEAR.get(path, 1))
+    assert "unforeseen" not in running.log
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_requests_that_do_not_fit(api: Any, running: RunningDaemon, method: str, path: str) -> None:
+    operation = api[path][method]
+    if not (operation.query or operation.path_parameters or operation.body):
+        return  # there is nothing that could be wrong
+    _draw(operation, GenerationMode.NEGATIVE, lambda case: _judge(case, [*CHECKS, negative_data_rejection]))
+    assert "unforeseen" not in running.log
+
+
+def _draw(operation: Any, mode: GenerationMode, judge: Callable[[Case], None], *, dear: int = 1) -> None:
+    @settings(max_examples=max(REQUESTS // dear, 2), suppress_health_check=list(HealthCheck), database=None)
+    @given(operation.as_strategy(generation_mode=mode))
+    def all_drawn(case: Case) -> None:
+        judge(case)
+
+    all_drawn()
+
+
+def _judge(case: Case, checks: list[Any]) -> None:
+    wait = (case.query or {}).get("wait")
+    if isinstance(wait, int | float) and not isinstance(wait, bool) and 0 < wait <= 60:
+        case.query["wait"] = 0.01  # that it holds answers back is tested elsewhere
+    case.call_and_validate(checks=checks, timeout=60)
