@@ -199,6 +199,10 @@ def from_text(data: bytes, *, what: str) -> Capture:
     Raises:
         ParseError: it is neither, or holds what no machine can have shown; says what.
     """
+    try:
+        data.decode()  # JSON's decoder passes over bytes that are no text in what it is not asked for
+    except UnicodeDecodeError as error:
+        raise ParseError(f"{what} is no text in UTF-8: {error.reason} at byte {error.start}") from error
     snapshot = read_snapshot(data, what=what)
     if not read_head(data, what=what).format:
         return Capture(snapshot=snapshot)

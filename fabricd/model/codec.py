@@ -17,6 +17,8 @@ T = TypeVar("T")
 _GPU_CLASSES = (0x03, 0x12)
 #: Longest name of a node that is taken from elsewhere.
 _MAX_NAME = 255
+#: Bound on CPU numbers: masks are made of them. Linux is built for 8,192 at most.
+_MAX_CPUS = 65_536
 
 
 def to_json(value: Any) -> bytes:
@@ -45,11 +47,15 @@ def check_snapshot(snapshot: "Snapshot") -> None:
     """Check what another daemon, or a file, says of a node.
 
     Raises:
-        ParseError: it does not say whose it is.
+        ParseError: it does not say whose it is, or has numbers that no machine has and that others would count with.
     """
     for name in (snapshot.node.node_id, snapshot.node.name):
         if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
             raise ParseError(f"it does not say who it is: {name[:40]!r}")
+    for node in snapshot.numa:
+        odd = [cpu for cpu in node.cpus if not 0 <= cpu < _MAX_CPUS]
+        if odd:
+            raise ParseError(f"NUMA node {node.index} has a CPU {odd[0]}; they are numbered from 0 to {_MAX_CPUS - 1}")
 
 
 def without_counters(snapshot: "Snapshot") -> "Snapshot":
