@@ -98,6 +98,13 @@ class Config:
     etcd_endpoints: Annotated[tuple[str, ...], Rule(settings.urls(least=1), "URLs of etcd's client ports", _FIXED)] = (
         "http://127.0.0.1:2379",
     )
+    etcd_ca_file: Annotated[
+        Path | None, Rule(settings.path(), "PEM; CAs of etcd's certificates; by default tls_ca_file")
+    ] = None
+    etcd_certificate_file: Annotated[
+        Path | None, Rule(settings.path(), "PEM; what etcd is shown; by default tls_certificate_file")
+    ] = None
+    etcd_key_file: Annotated[Path | None, Rule(settings.path(), "PEM; the key of etcd_certificate_file")] = None
     etcd_prefix: Annotated[str, Rule(settings.prefix(), "of all keys; one for each cluster", _FIXED)] = "/fabricd/"
     etcd_lease_seconds: Annotated[
         int, Rule(settings.integer(5, 600), "silence after which etcd drops a daemon's record", _FIXED)

@@ -3,7 +3,7 @@
 import hashlib
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +24,7 @@ SOON = timedelta(days=14)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAccess:
-    """How other daemons are asked. Equal when they would see no difference."""
+    """How other daemons, or etcd, are asked. Equal when they would see no difference."""
 
     token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, compare=False, repr=False)  #: None: as the system does
@@ -39,6 +39,7 @@ class Credentials:
     Attributes:
         grants: who may ask from beyond this host, the holder of ``token_file`` included.
         peers: how other daemons are asked.
+        etcd: how etcd is asked.
         server_tls: what the TCP port listens with; None: without TLS.
         not_after: until when the daemon's certificate is valid.
         signature: of the files; another one says that a file has changed.
@@ -46,6 +47,7 @@ class Credentials:
 
     grants: Grants = field(default_factory=Grants)
     peers: PeerAccess = field(default_factory=PeerAccess)
+    etcd: PeerAccess = field(default_factory=PeerAccess)
     server_tls: ssl.SSLContext | None = field(default=None, repr=False)
     not_after: datetime | None = None
     signature: tuple[object, ...] = ()
@@ -68,19 +70,31 @@ def read_credentials(config: "Config", faults: list[str]) -> Credentials:
             faults.append(told if setting in told else f"{setting}: {told}")
             return None
 
-    token_file, access_file, pair = config.token_file, config.access_file, _pair(config)
+    token_file, access_file = config.token_file, config.access_file
+    pair = _pair(config.tls_certificate_file, config.tls_key_file)
     token = attempt(lambda: read_secret_file(token_file, "token_file"), "token_file") if token_file else None
     lines = (attempt(lambda: read_grants(access_file, "access_file"), "access_file") or ()) if access_file else ()
     own = (grant_of_token(token),) if token is not None else ()
-    server_tls = end = client_tls = None
+    server_tls = end = None
     if pair is not None:
         server_tls = attempt(lambda: server_context(pair, config.tls_client_ca_file), "tls")
         end = attempt(lambda: not_after(pair.certificate_file), "tls_certificate_file") if server_tls else None
-    if config.tls_ca_file is not None or pair is not None:
-        client_tls = attempt(lambda: client_context(config.tls_ca_file, pair), "tls_ca_file") if not faults else None
-    peers = PeerAccess(token=token, tls=client_tls, name=config.tls_peer_name, files=_content(config, faults))
+
+    def access(ca_file: Path | None, pair: KeyPair | None, setting: str) -> PeerAccess:
+        if (ca_file is None and pair is None) or faults:
+            return PeerAccess()
+        tls = attempt(lambda: client_context(ca_file, pair), setting)
+        return PeerAccess(tls=tls, files=_content(ca_file, pair, faults))
+
+    peers = access(config.tls_ca_file, pair, "tls_ca_file")
+    shown = _pair(config.etcd_certificate_file, config.etcd_key_file) or pair
     return Credentials(
-        grants=Grants(lines=(*own, *lines)), peers=peers, server_tls=server_tls, not_after=end, signature=signature
+        grants=Grants(lines=(*own, *lines)),
+        peers=replace(peers, token=token, name=config.tls_peer_name),
+        etcd=access(config.etcd_ca_file or config.tls_ca_file, shown, "etcd_ca_file"),
+        server_tls=server_tls,
+        not_after=end,
+        signature=signature,
     )
 
 
@@ -94,6 +108,8 @@ def contradictions(config: "Config", credentials: Credentials) -> list[str]:
         )
     if (config.tls_certificate_file is None) != (config.tls_key_file is None):
         faults.append("tls_certificate_file and tls_key_file belong together: set both or none")
+    if (config.etcd_certificate_file is None) != (config.etcd_key_file is None):
+        faults.append("etcd_certificate_file and etcd_key_file belong together: set both or none")
     asks = config.tls_client_ca_file is not None
     if asks and config.tls_certificate_file is None:
         faults.append("tls_client_ca_file needs TLS: set tls_certificate_file and tls_key_file")
@@ -129,10 +145,10 @@ def files_signature(config: "Config") -> tuple[object, ...]:
     return tuple(_status(path) for path in _files(config))
 
 
-def _pair(config: "Config") -> KeyPair | None:
-    if config.tls_certificate_file is None or config.tls_key_file is None:
+def _pair(certificate_file: Path | None, key_file: Path | None) -> KeyPair | None:
+    if certificate_file is None or key_file is None:
         return None
-    return KeyPair(certificate_file=config.tls_certificate_file, key_file=config.tls_key_file)
+    return KeyPair(certificate_file=certificate_file, key_file=key_file)
 
 
 def _files(config: "Config") -> list[Path]:
@@ -141,6 +157,9 @@ def _files(config: "Config") -> list[Path]:
         config.tls_key_file,
         config.tls_ca_file,
         config.tls_client_ca_file,
+        config.etcd_ca_file,
+        config.etcd_certificate_file,
+        config.etcd_key_file,
         config.token_file,
         config.access_file,
     )
@@ -155,10 +174,10 @@ def _status(path: Path) -> object:
     return status.st_mtime_ns, status.st_ino, status.st_size, status.st_mode
 
 
-def _content(config: "Config", faults: list[str]) -> str:
-    """Return a hash of what peers are asked with."""
+def _content(ca_file: Path | None, pair: KeyPair | None, faults: list[str]) -> str:
+    """Return a hash of what others are asked with."""
     found = hashlib.sha256()
-    for path in (config.tls_ca_file, config.tls_certificate_file, config.tls_key_file):
+    for path in (ca_file, *((pair.certificate_file, pair.key_file) if pair else ())):
         if path is not None and not faults:  # they have been read just now, and are as short as they should be
             try:
                 found.update(hashlib.sha256(path.read_bytes()).digest())

@@ -5,7 +5,7 @@ Source: etcd 3.4, Documentation/dev-guide/api_grpc_gateway.md.
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx
@@ -28,6 +28,7 @@ from fabricd.cluster.etcd_messages import (
     refusal,
 )
 from fabricd.cluster.peer_client import plain_client
+from fabricd.credentials import PeerAccess
 from fabricd.errors import ParseError
 
 T = TypeVar("T")
@@ -51,15 +52,33 @@ class Etcd:
 
     Args:
         endpoints: URLs of client ports.
+        access: what etcd is asked with at the moment, where those are ``https``.
     """
 
-    def __init__(self, endpoints: Sequence[str]) -> None:
+    def __init__(self, endpoints: Sequence[str], access: Callable[[], PeerAccess] = PeerAccess) -> None:
         self._endpoints = list(endpoints)
-        self._client = plain_client(_HEADERS, seconds=_CALL_SECONDS)
+        self._access = access
+        self._shown = access()
+        self._client = self._new_client()
 
     async def close(self) -> None:
         """Close its connections."""
         await self._client.aclose()
+
+    def _new_client(self) -> httpx.AsyncClient:
+        return plain_client(_HEADERS, seconds=_CALL_SECONDS, tls=self._shown.tls)
+
+    async def _current_client(self) -> httpx.AsyncClient:
+        """Return the client that trusts and shows what is to be trusted and shown now.
+
+        Files that were renewed end the connections of those before: a watch ends, and begins again.
+        """
+        access = self._access()
+        if access != self._shown:
+            self._shown, before = access, self._client
+            self._client = self._new_client()
+            await before.aclose()
+        return self._client
 
     async def grant(self, lease: int, seconds: int) -> None:
         """Begin a lease with a number of the caller's choice; that it exists already is fine.
@@ -153,9 +172,10 @@ class Etcd:
         create = {"key": _text(prefix), "range_end": _text(_end(prefix)), "start_revision": str(start_revision)}
         body = msgspec.json.encode({"create_request": {**create, "fragment": True}})
         timeout = httpx.Timeout(_CALL_SECONDS, read=None)  # nothing comes while nothing happens
+        client = await self._current_client()
         url = self._endpoints[0]
         try:
-            async with self._client.stream("POST", f"{url}/v3/watch", content=body, timeout=timeout) as response:
+            async with client.stream("POST", f"{url}/v3/watch", content=body, timeout=timeout) as response:
                 async for line in _lines(response):
                     message = decode(line, Streamed)
                     if message.error is not None:
@@ -187,10 +207,11 @@ class Etcd:
         raise EtcdError("; ".join(faults))
 
     async def _ask(self, url: str, path: str, body: bytes, kind: type[T]) -> T:
+        client = await self._current_client()
         try:
             async with (
                 asyncio.timeout(2 * _CALL_SECONDS),
-                self._client.stream("POST", url + path, content=body) as response,
+                client.stream("POST", url + path, content=body) as response,
             ):
                 data = bytearray()
                 async for chunk in response.aiter_raw():

@@ -3,7 +3,8 @@
 import functools
 import random
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -47,7 +48,12 @@ def peer_client(access: PeerAccess) -> httpx.AsyncClient:
 
 
 class _Transport(httpx.AsyncHTTPTransport):
-    """httpx's, which can expect one name in all certificates: addresses of pods and nodes come and go."""
+    """httpx's, with two differences.
+
+    It can expect one name in all certificates, for addresses of pods and nodes come and go. And TLS that fails after
+    the handshake is an error of httpx's like any other: with TLS 1.3 a certificate is refused then, and whoever is on
+    the wire can spoil a record at any time.
+    """
 
     def __init__(self, tls_name: str | None, **options: Any) -> None:
         super().__init__(**options)
@@ -56,7 +62,36 @@ class _Transport(httpx.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self._tls_name is not None:
             request.extensions = {**request.extensions, "sni_hostname": self._tls_name}
-        return await super().handle_async_request(request)
+        with _tls_errors():
+            response = await super().handle_async_request(request)
+        if isinstance(response.stream, httpx.AsyncByteStream):
+            response.stream = _Body(response.stream)
+        return response
+
+
+class _Body(httpx.AsyncByteStream):
+    """What is read of an answer, with errors of TLS as httpx's."""
+
+    def __init__(self, stream: httpx.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _tls_errors():
+            async for part in self._stream:
+                yield part
+
+    async def aclose(self) -> None:
+        with _tls_errors():
+            await self._stream.aclose()
+
+
+@contextmanager
+def _tls_errors() -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLError as error:
+        told = str(error.reason or error).lower().replace("_", " ")
+        raise httpx.ReadError(f"TLS: {told}") from error
 
 
 @functools.cache

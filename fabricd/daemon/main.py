@@ -263,7 +263,13 @@ class Daemon:
             gone_seconds=lambda: services.config.peer_gone_seconds,
             token=lambda: services.credentials.token,
         )
-        return EtcdStore(config.etcd_endpoints, self._nodes, settings, follow=config.role == "map")
+        return EtcdStore(
+            config.etcd_endpoints,
+            self._nodes,
+            settings,
+            follow=config.role == "map",
+            access=lambda: services.credentials.etcd,
+        )
 
     def _tls(self) -> Callable[[], ssl.SSLContext] | None:
         """Return what gives the TCP port's TLS at the moment; None: it has none, until the daemon's end."""

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
+
+from tests.support.certificates import Authority
 
 PREFIX = "/fabricd/"
 #: How long tests go on killing; read before the session removes the variables that daemons would read.
@@ -37,6 +40,7 @@ class EtcdServer:
         address: where it listens.
         start: starts it, here or on a host.
         name: in a cluster of several.
+        authority: vouches for etcd and for its clients, which must show a certificate; None: without TLS.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class EtcdServer:
         address: str = "127.0.0.1",
         start: Callable[..., subprocess.Popen] = subprocess.Popen,
         name: str = "default",
+        authority: Authority | None = None,
     ) -> None:
         self._folder = folder
         self._start = start
@@ -54,6 +59,15 @@ class EtcdServer:
         self.process: subprocess.Popen | None = None
         self.url, self._peer_url = (f"http://{address}:{free_port()}" for _ in range(2))
         self.initial_cluster = f"{name}={self._peer_url}"
+        self._secure: list[str] = []
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if authority is not None:
+            self.url = self.url.replace("http:", "https:")
+            pair = authority.issue(f"etcd-{name}", f"IP:{address}")
+            self._secure += ["--client-cert-auth", "--trusted-ca-file", str(authority.file)]
+            self._secure += ["--cert-file", str(pair.certificate_file), "--key-file", str(pair.key_file)]
+            tls = authority.client(pair)
+        self._options = {"trust_env": False, "timeout": 10, "verify": tls}
 
     def start(self) -> None:
         self.launch()
@@ -71,6 +85,7 @@ class EtcdServer:
                     *("--listen-peer-urls", self._peer_url, "--initial-advertise-peer-urls", self._peer_url),
                     *("--initial-cluster", self.initial_cluster),
                     *("--heartbeat-interval", "50", "--election-timeout", "500"),
+                    *self._secure,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -81,7 +96,7 @@ class EtcdServer:
         deadline = time.monotonic() + seconds
         while True:
             with suppress(httpx.TransportError):
-                if httpx.get(self.url + "/health", trust_env=False).json().get("health") == "true":
+                if httpx.get(self.url + "/health", **self._options).json().get("health") == "true":
                     return
             assert self.process is not None
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -98,7 +113,7 @@ class EtcdServer:
         self._lives += 1
 
     def call(self, path: str, **body: object) -> dict:
-        answer = httpx.post(f"{self.url}/v3/{path}", json=body, trust_env=False, timeout=10)
+        answer = httpx.post(f"{self.url}/v3/{path}", json=body, **self._options)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -116,7 +131,7 @@ class EtcdServer:
         return len(self.call("lease/leases").get("leases", []))
 
     def watchers(self) -> int:
-        text = httpx.get(self.url + "/metrics", trust_env=False).text
+        text = httpx.get(self.url + "/metrics", **self._options).text
         found = re.search(r"^etcd_debugging_mvcc_watcher_total (\d+)", text, re.MULTILINE)
         assert found
         return int(found[1])
@@ -132,10 +147,10 @@ def b64(text: str) -> str:
 
 
 @contextmanager
-def etcd_server(folder: Path) -> Iterator[EtcdServer]:
+def etcd_server(folder: Path, authority: Authority | None = None) -> Iterator[EtcdServer]:
     """Run one; it is killed at the end, for it has nothing to lose."""
     folder.mkdir(parents=True, exist_ok=True)
-    server = EtcdServer(folder)
+    server = EtcdServer(folder, authority=authority)
     server.start()
     try:
         yield server
