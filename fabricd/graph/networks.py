@@ -11,8 +11,8 @@ from fabricd.graph.networks_efa import efa_networks
 from fabricd.graph.networks_fabric import infiniband_networks, roce_networks
 from fabricd.graph.networks_gpudirect import gpudirect_tcp_networks
 from fabricd.graph.networks_ip import ip_networks
+from fabricd.graph.networks_node import NodePorts
 from fabricd.graph.networks_nvlink import nvlink_networks
-from fabricd.graph.networks_partitions import by_partition
 from fabricd.graph.networks_rails import with_rails
 from fabricd.graph.networks_roles import by_gpus
 from fabricd.graph.networks_site import as_the_site_says
@@ -38,27 +38,43 @@ class NetworkMap:
 
 
 def find_networks(nodes: Mapping[str, Snapshot], measurements: Sequence[Measurement] = ()) -> NetworkMap:
-    """Return the networks that join some nodes' ports.
+    """Return the networks that join some nodes' ports, with their rails.
 
     Args:
         nodes: snapshots by node_id.
         measurements: what active probes found; they turn assumed into measured.
     """
-    by_facts, rejected = ip_networks(nodes)
-    ethernet = as_the_site_says(by_facts, nodes)  # RoCE and EFA follow their IP networks, with their names
-    fabrics, refused = infiniband_networks(nodes)
-    infiniband = [part for fabric in fabrics for part in by_partition(fabric, nodes)]
+    ports = {node_id: NodePorts(node_id, snapshot) for node_id, snapshot in nodes.items()}
+    found = networks_of(ports, measurements)
+    places = {node_id: one.places for node_id, one in ports.items()} if len(ports) > 1 else {}
+    return NetworkMap(networks=tuple(with_rails(found.networks, places)), rejected=found.rejected)
+
+
+def networks_of(nodes: Mapping[str, NodePorts], measurements: Sequence[Measurement] = ()) -> NetworkMap:
+    """Return the networks that join some nodes' ports; nothing is said of rails.
+
+    Args:
+        nodes: by node_id.
+        measurements: as of ``find_networks``.
+    """
+    snapshots = {node_id: one.snapshot for node_id, one in nodes.items()}
+    ethernet = ip_networks(port for one in nodes.values() for port in one.ip[0])
+    ethernet = as_the_site_says(ethernet, snapshots)  # RoCE and EFA follow their IP networks, with their names
+    infiniband = infiniband_networks(port for one in nodes.values() for port in one.infiniband[0])
+    efa = {node_id: one.efa for node_id, one in nodes.items() if one.efa}
     networks = [
-        *nvlink_networks(nodes),
-        *as_the_site_says(infiniband, nodes),
-        *roce_networks(nodes, ethernet),
-        *efa_networks(nodes, ethernet),
-        *gpudirect_tcp_networks(nodes, ethernet),
+        *nvlink_networks(port for one in nodes.values() for port in one.nvlink),
+        *as_the_site_says(infiniband, snapshots),
+        *roce_networks({node_id: one.roce for node_id, one in nodes.items()}, ethernet),
+        *efa_networks(efa, {node_id: nodes[node_id].stands_in for node_id in efa}, ethernet),
+        *gpudirect_tcp_networks({node_id: one.gpudirect for node_id, one in nodes.items()}, ethernet),
         *ethernet,
     ]
-    networks = with_rails(by_gpus(networks, nodes), nodes)
+    networks = by_gpus(networks, {node_id: one.surroundings for node_id, one in nodes.items()})
     if measurements:
         networks = [replace(network, verified=_verified(network, measurements)) for network in networks]
+    rejected = [one for node in nodes.values() for one in node.ip[1]]
+    refused = [one for node in nodes.values() for one in node.infiniband[1]]
     return NetworkMap(networks=tuple(networks), rejected=(*rejected, *refused))
 
 

@@ -14,17 +14,18 @@ from fabricd.model.snapshot import Snapshot
 _UP = frozenset({"active", ""})
 
 
-def efa_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) -> list[Network]:
+def efa_networks(
+    ports: Mapping[str, Sequence[NetworkPort]], stands: Mapping[str, tuple[str, str]], ethernet: Sequence[Network]
+) -> list[Network]:
     """Return EFA networks: by virtual network and zone where the provider tells both of all nodes, else by IP subnet.
 
     Nodes of one subnet whose zones are known to differ are apart: then two virtual networks use the same addresses.
 
     Args:
-        nodes: by node_id.
-        ethernet: their IP networks.
+        ports: EFA ports of each node that has any, by node_id.
+        stands: virtual network and zone of each of them, "" for what nobody tells.
+        ethernet: the nodes' IP networks.
     """
-    ports = {node_id: found for node_id, snapshot in nodes.items() if (found := list(_ports(node_id, snapshot)))}
-    stands = {node_id: _stands(nodes[node_id]) for node_id in ports}
     if all(vpc and zone for vpc, zone in stands.values()):
         places: dict[tuple[str, str], list[str]] = {}
         for node_id, place in stands.items():
@@ -60,7 +61,8 @@ def _network(name: str, members: Iterable[str], ports: Mapping[str, Sequence[Net
     return Network(name=f"efa:{name}", transport=Transport.EFA, ports=found, reason=reason)
 
 
-def _ports(node_id: str, snapshot: Snapshot) -> Iterator[NetworkPort]:
+def efa_ports(node_id: str, snapshot: Snapshot) -> Iterator[NetworkPort]:
+    """Yield the EFA ports of a node that are up."""
     for hca in snapshot.hcas:
         if hca.kind == "efa":
             yield from (_as_network_port(node_id, hca, port) for port in hca.ports if port.state in _UP)
@@ -75,7 +77,7 @@ def _as_network_port(node_id: str, hca: Hca, port: HcaPort) -> NetworkPort:
     )
 
 
-def _stands(snapshot: Snapshot) -> tuple[str, str]:
+def stands_in(snapshot: Snapshot) -> tuple[str, str]:
     """Return a node's virtual network and zone, "" for what nobody tells."""
     vpc = next((position.vpc for position in snapshot.positions if position.vpc), "")
     return vpc, next((position.zone for position in snapshot.positions if position.zone), "")

@@ -5,7 +5,7 @@ plugin for NCCL and a daemon that receives on both hosts, neither of which a pro
 documentation of GPU networking on A3 machines.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from fabricd.graph.networks_rails import beside_gpus
@@ -17,12 +17,16 @@ _DRIVER = "gve"
 _NEEDS = "GPUDirect-TCP takes a plugin of NCCL and a receiving daemon on both hosts; no probe sees these"
 
 
-def gpudirect_tcp_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Network]) -> list[Network]:
-    """Return a network for each IP network with cards for GPUDirect-TCP, of these cards alone."""
-    cards = {(node_id, name) for node_id, snapshot in nodes.items() for name in _cards(snapshot)}
+def gpudirect_tcp_networks(cards: Mapping[str, Collection[str]], ethernet: Sequence[Network]) -> list[Network]:
+    """Return a network for each IP network with cards for GPUDirect-TCP, of these cards alone.
+
+    Args:
+        cards: the names of each node's, by node_id.
+        ethernet: their IP networks.
+    """
     networks = []
-    for network in ethernet if cards else ():
-        members = tuple(port for port in network.ports if (port.node, port.interface) in cards)
+    for network in ethernet if any(cards.values()) else ():
+        members = tuple(port for port in network.ports if port.interface in cards[port.node])
         if members:
             networks.append(
                 replace(
@@ -37,7 +41,7 @@ def gpudirect_tcp_networks(nodes: Mapping[str, Snapshot], ethernet: Sequence[Net
     return networks
 
 
-def _cards(snapshot: Snapshot) -> list[str]:
+def gpudirect_cards(snapshot: Snapshot) -> list[str]:
     """Return the interfaces of gVNICs that share a PCIe switch with a GPU."""
     virtual = [one for one in snapshot.interfaces if one.driver == _DRIVER and one.pci_address]
     beside = frozenset().union(*beside_gpus(snapshot).values()) if virtual else frozenset()

@@ -1,9 +1,9 @@
 """Networks of IP interfaces, by subnet and VLAN, and which interfaces can be on none."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from fabricd.graph.snapshot import VIRTUAL_KINDS, carriers_of
 from fabricd.model.device import InterfaceKind, IpAddress, NetInterface
@@ -25,38 +25,43 @@ _OVERLAYS = frozenset({"vxlan", "geneve"})
 _MANAGEMENT_RATIO, _DEFAULT_ROUTE_RATIO = 10, 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    node: str
-    interface: NetInterface
+class IpPort(NamedTuple):
+    """One address of an interface that can carry something to another host."""
+
+    port: NetworkPort
     subnet: str
-    address: str
     vlan: int | None
-    virtual: bool
-    speed: int | None
+    slingshot: bool
     role: str
     role_reason: str
 
 
-def ip_networks(nodes: Mapping[str, Snapshot]) -> tuple[list[Network], list[Rejected]]:
-    """Return networks by IP subnet, and the interfaces that are on none.
+def ip_ports(node_id: str, snapshot: Snapshot) -> tuple[list[IpPort], list[Rejected]]:
+    """Return a node's addresses on networks, and the interfaces that are on none."""
+    facts = _Facts(snapshot)
+    found: list[IpPort] = []
+    rejected: list[Rejected] = []
+    for interface in snapshot.interfaces:
+        reason = unusable(interface, facts.by_name)
+        addresses = () if reason else _addresses(interface)
+        if addresses:
+            found += _ports(node_id, interface, addresses, facts)
+        else:
+            rejected.append(Rejected(name=f"{node_id}/{interface.name}", reason=reason or _no_address(interface)))
+    return found, rejected
+
+
+def ip_networks(ports: Iterable[IpPort]) -> list[Network]:
+    """Return networks by IP subnet.
 
     One subnet is one network, unless facts say otherwise: different VLAN tags, or one address on two nodes (as
     behind address translation, where every virtual machine is 10.0.2.15) prove that networks differ.
     """
-    rejected: list[Rejected] = []
-    subnets: dict[str, list[_Candidate]] = {}
-    for node_id, snapshot in nodes.items():
-        facts = _Facts(snapshot)
-        for interface in snapshot.interfaces:
-            reason = unusable(interface, facts.by_name) or _no_address(interface)
-            if reason:
-                rejected.append(Rejected(name=f"{node_id}/{interface.name}", reason=reason))
-                continue
-            for candidate in _candidates(node_id, interface, facts):
-                subnets.setdefault(candidate.subnet, []).append(candidate)
+    subnets: dict[str, list[IpPort]] = {}
+    for one in ports:
+        subnets.setdefault(one.subnet, []).append(one)
     networks = [network for subnet, found in subnets.items() for network in _split(subnet, found)]
-    return _without_doubles(networks), rejected
+    return _without_doubles(networks)
 
 
 def unusable(interface: NetInterface, by_name: Mapping[str, NetInterface]) -> str:
@@ -74,9 +79,12 @@ def unusable(interface: NetInterface, by_name: Mapping[str, NetInterface]) -> st
     return ""
 
 
+def _addresses(interface: NetInterface) -> list[tuple[IpAddress, str]]:
+    """Return the addresses of an interface that reach beyond its own link, each with its subnet."""
+    return [(address, subnet) for address in interface.addresses if (subnet := _subnet(address))]
+
+
 def _no_address(interface: NetInterface) -> str:
-    if any(_subnet(address) for address in interface.addresses):
-        return ""
     if interface.controller:
         return f"it carries {interface.controller}, which has the address"
     return "none of its addresses reaches beyond its own link" if interface.addresses else "it has no IP address"
@@ -111,26 +119,26 @@ class _Facts:
         self.vlan = {neighbor.interface: neighbor.vlan_id for neighbor in snapshot.lldp if neighbor.vlan_id}
 
 
-def _candidates(node_id: str, interface: NetInterface, facts: _Facts) -> Iterator[_Candidate]:
+def _ports(
+    node_id: str, interface: NetInterface, addresses: Sequence[tuple[IpAddress, str]], facts: _Facts
+) -> Iterator[IpPort]:
     carriers = [carrier for carrier, _ in carriers_of(interface, facts.by_name)]
     virtual = all(carrier.kind in VIRTUAL_KINDS for carrier in carriers)
     # A virtual interface's speed is a constant of its driver and says nothing.
     told = [carrier.speed_bytes_per_second for carrier in carriers if carrier.kind not in VIRTUAL_KINDS]
     speed = sum(one for one in told if one and one > 0) or None
     role, reason = _role(interface, speed, facts)
-    for address in interface.addresses:
-        if subnet := _subnet(address):
-            yield _Candidate(
-                node=node_id,
-                interface=interface,
-                subnet=subnet,
-                address=address.address,
-                vlan=interface.vlan_id or facts.vlan.get(interface.name),
-                virtual=virtual,
-                speed=speed,
-                role=role,
-                role_reason=reason,
-            )
+    for address, subnet in addresses:
+        port = NetworkPort(
+            node=node_id,
+            interface=interface.name,
+            address=address.address,
+            speed_bytes_per_second=speed,
+            virtual=virtual,
+            numa_node=interface.numa_node,
+        )
+        vlan = interface.vlan_id or facts.vlan.get(interface.name)
+        yield IpPort(port, subnet, vlan, interface.driver.startswith("cxi"), role, reason)
 
 
 def _role(interface: NetInterface, speed: int | None, facts: _Facts) -> tuple[str, str]:
@@ -165,7 +173,7 @@ def _role_by_speed(name: str, speed: int | None, facts: _Facts) -> tuple[str, st
     return "data", ""
 
 
-def _split(subnet: str, found: Sequence[_Candidate]) -> Iterator[Network]:
+def _split(subnet: str, found: Sequence[IpPort]) -> Iterator[Network]:
     tags = sorted({one.vlan for one in found if one.vlan is not None})
     if len(tags) > 1:
         for tag in (*tags, None):
@@ -176,33 +184,25 @@ def _split(subnet: str, found: Sequence[_Candidate]) -> Iterator[Network]:
         return
     owners: dict[str, set[str]] = {}
     for one in found:
-        owners.setdefault(one.address, set()).add(one.node)
+        owners.setdefault(one.port.address, set()).add(one.port.node)
     twice = next((address for address, nodes in owners.items() if len(nodes) > 1), None)
     if twice is None:
         yield _network(subnet, found, f"same subnet {subnet}")
         return
-    for node in sorted({one.node for one in found}):
-        members = [one for one in found if one.node == node]
+    for node in sorted({one.port.node for one in found}):
+        members = [one for one in found if one.port.node == node]
         reason = f"several nodes have {twice}, so {subnet} is a different network at each of them"
         yield _network(f"{subnet}@{node}", members, reason)
 
 
-def _network(name: str, found: Sequence[_Candidate], reason: str) -> Network:
+def _network(name: str, found: Sequence[IpPort], reason: str) -> Network:
     ports: dict[tuple[str, str], NetworkPort] = {}
     for one in found:
-        port = NetworkPort(
-            node=one.node,
-            interface=one.interface.name,
-            address=one.address,
-            speed_bytes_per_second=one.speed,
-            virtual=one.virtual,
-            numa_node=one.interface.numa_node,
-        )
-        ports.setdefault((one.node, one.interface.name), port)
+        ports.setdefault((one.port.node, one.port.interface), one.port)
     roles = [one for one in found if one.role != "data"]
     # One port that is only for management does not make a network so; a tunnel's end does.
     special = roles if len(roles) == len(found) else [one for one in roles if one.role in ("vpn", "container")]
-    slingshot = all(one.interface.driver.startswith("cxi") for one in found)
+    slingshot = all(one.slingshot for one in found)
     return Network(
         name=name,
         transport=Transport.SLINGSHOT if slingshot else Transport.ETHERNET,

@@ -5,7 +5,8 @@ its registration well. To map each other's memory, processes also need an IMEX c
 the container that a rank runs in, was given. Source: NVIDIA's NVML API reference (nvmlGpuFabricInfoV_t) and IMEX guide.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from fabricd.model.device import Gpu
 from fabricd.model.network import Network, NetworkPort
@@ -16,22 +17,36 @@ from fabricd.model.snapshot import Snapshot
 _CHANNELS = "/dev/nvidia-caps-imex-channels"
 
 
-def nvlink_networks(nodes: Mapping[str, Snapshot]) -> list[Network]:
-    """Return NVLink domains: GPUs of one fabric cluster and clique, whose registration is complete."""
+@dataclass(frozen=True, slots=True)
+class DomainPort:
+    """A GPU that is in an NVLink domain."""
+
+    cluster: str
+    clique: int
+    port: NetworkPort
+
+
+def domain_ports(node_id: str, snapshot: Snapshot) -> Iterator[DomainPort]:
+    """Yield a node's GPUs whose registration in an NVLink domain is complete."""
+    for gpu in snapshot.gpus:
+        if (domain := domain_of(gpu)) is None or out_of_domain(gpu):
+            continue
+        links = [link.speed_bytes_per_second for link in gpu.links if link.active]
+        speeds = [speed for speed in links if speed]
+        port = NetworkPort(
+            node=node_id,
+            interface=f"gpu{gpu.index}",
+            speed_bytes_per_second=sum(speeds) if speeds and len(speeds) == len(links) else None,
+            numa_node=gpu.numa_node,
+        )
+        yield DomainPort(*domain, port)
+
+
+def nvlink_networks(ports: Iterable[DomainPort]) -> list[Network]:
+    """Return NVLink domains: GPUs of one fabric cluster and clique."""
     domains: dict[tuple[str, int], list[NetworkPort]] = {}
-    for node_id, snapshot in nodes.items():
-        for gpu in snapshot.gpus:
-            if (domain := domain_of(gpu)) is None or out_of_domain(gpu):
-                continue
-            links = [link.speed_bytes_per_second for link in gpu.links if link.active]
-            speeds = [speed for speed in links if speed]
-            port = NetworkPort(
-                node=node_id,
-                interface=f"gpu{gpu.index}",
-                speed_bytes_per_second=sum(speeds) if speeds and len(speeds) == len(links) else None,
-                numa_node=gpu.numa_node,
-            )
-            domains.setdefault(domain, []).append(port)
+    for one in ports:
+        domains.setdefault((one.cluster, one.clique), []).append(one.port)
     return [
         Network(
             name=f"nvlink:{cluster}.{clique}",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from fabricd.model.device import Hca, HcaPort, InterfaceKind, PciDevice
+from fabricd.model.device import InterfaceKind, PciDevice
 from fabricd.model.network import Network, Rail
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
@@ -117,6 +117,7 @@ def _rdma_ports(snapshot: Snapshot) -> list[_Port]:
     hcas = [hca for hca in snapshot.hcas if hca.kind in _KINDS]
     # A host's virtual functions share its cards; a virtual machine has nothing else.
     chosen = [hca for hca in hcas if not hca.virtual_function] or hcas
+    interfaces = port_interfaces(snapshot)
     return [
         _Port(
             name=f"{hca.name}:{port.port}",
@@ -124,19 +125,26 @@ def _rdma_ports(snapshot: Snapshot) -> list[_Port]:
             up=port.state in _UP,
             speed=port.rate_bytes_per_second,
             layer=port.link_layer,
-            interfaces=interfaces_of(snapshot, hca, port),
+            interfaces=interfaces[f"{hca.name}:{port.port}"],
         )
         for hca in chosen
         for port in hca.ports
     ]
 
 
-def interfaces_of(snapshot: Snapshot, hca: Hca, port: HcaPort) -> tuple[str, ...]:
-    """Return the network interfaces on an RDMA port, as its GIDs and the interfaces themselves say."""
-    by_gid = [gid.interface for gid in port.gids if gid.interface]
-    alone = len(hca.ports) == 1
-    own = [one.name for one in snapshot.interfaces if one.rdma_device == hca.name] if alone else []
-    return tuple(dict.fromkeys((*by_gid, *own)))
+def port_interfaces(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    """Return the network interfaces on each RDMA port, as its GIDs and the interfaces themselves say."""
+    own: dict[str, list[str]] = {}
+    for one in snapshot.interfaces:
+        if one.rdma_device:
+            own.setdefault(one.rdma_device, []).append(one.name)
+    found = {}
+    for hca in snapshot.hcas:
+        alone = own.get(hca.name, ()) if len(hca.ports) == 1 else ()
+        for port in hca.ports:
+            names = [gid.interface for gid in port.gids if gid.interface]
+            found[f"{hca.name}:{port.port}"] = tuple(dict.fromkeys((*names, *alone)))
+    return found
 
 
 def _nics(snapshot: Snapshot) -> list[_Port]:
@@ -152,12 +160,15 @@ def _nics(snapshot: Snapshot) -> list[_Port]:
     return list(found.values())
 
 
-def with_rails(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> list[Network]:
-    """Return networks with their rails: several of one transport that each join ports of one place on their nodes."""
-    members = {port.node for network in networks for port in network.ports}
-    if len(members) < 2:
+def with_rails(networks: Sequence[Network], places: Mapping[str, Mapping[str, int]]) -> list[Network]:
+    """Return networks with their rails: several of one transport that each join ports of one place on their nodes.
+
+    Args:
+        networks: of some nodes.
+        places: of each node's ports for jobs' data, by node_id.
+    """
+    if len(places) < 2:
         return list(networks)
-    places = {node_id: _places(nodes[node_id]) for node_id in members if node_id in nodes}
     index = {at: _index(network, places) for at, network in enumerate(networks)}
     count = Counter((networks[at].transport, rail) for at, rail in index.items() if rail is not None)
     several = Counter(transport for transport, _ in count)
@@ -169,7 +180,8 @@ def with_rails(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> li
     ]
 
 
-def _places(snapshot: Snapshot) -> dict[str, int]:
+def rail_places(snapshot: Snapshot) -> dict[str, int]:
+    """Return the rail of each of a node's ports for jobs' data, by the port's name and those of its interfaces."""
     ports = rail_ports(snapshot)
     return {name: port.rail for port in ports for name in (*port.interfaces, port.name)}
 
@@ -178,7 +190,7 @@ def _index(network: Network, places: Mapping[str, Mapping[str, int]]) -> int | N
     """Return the place that all ports of a network have in their nodes; None where they have several, or none."""
     if network.transport in _WITHOUT_RAILS or len({port.node for port in network.ports}) < 2:
         return None
-    found = {places.get(port.node, {}).get(port.interface) for port in network.ports}
+    found = {places[port.node].get(port.interface) for port in network.ports}
     return found.pop() if len(found) == 1 else None
 
 

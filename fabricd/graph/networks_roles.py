@@ -1,9 +1,9 @@
 """Networks that are not for jobs' data, by where their ports sit: away from the GPUs, while others sit beside them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from fabricd.graph.networks_rails import beside_gpus, interfaces_of
+from fabricd.graph.networks_rails import beside_gpus
 from fabricd.model.network import Network
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
@@ -12,7 +12,40 @@ _JUDGED = frozenset({Transport.INFINIBAND, Transport.ROCE, Transport.ETHERNET, T
 _LEAST_GPUS = 2
 
 
-def by_gpus(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> list[Network]:
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What of a node tells which of its ports sit beside GPUs."""
+
+    beside: Sequence[frozenset[str]]  #: PCI addresses of the cards beside each GPU; none where it cannot be told
+    address_of: Mapping[str, str]  #: of the card below each port and interface
+    default: frozenset[str]  #: interfaces that packets for everywhere leave by
+
+
+def surroundings(snapshot: Snapshot, interfaces: Mapping[str, Sequence[str]]) -> Surroundings:
+    """Return what of a node tells which ports sit beside GPUs.
+
+    Args:
+        snapshot: of the node.
+        interfaces: on each RDMA port.
+    """
+    beside = tuple(beside_gpus(snapshot).values()) if len(snapshot.gpus) >= _LEAST_GPUS else ()
+    if len(beside) < _LEAST_GPUS:
+        return _UNKNOWN
+    address_of = {nic.name: nic.pci_address for nic in snapshot.interfaces}
+    for hca in snapshot.hcas:
+        for port in hca.ports:
+            name = f"{hca.name}:{port.port}"
+            address_of[name] = hca.pci_address
+            if hca.pci_address:
+                address_of.update(dict.fromkeys(interfaces[name], hca.pci_address))
+    default = frozenset(route.interface for route in snapshot.routes if route.destination == "default")
+    return Surroundings(beside, address_of, default)
+
+
+_UNKNOWN = Surroundings((), {}, frozenset())
+
+
+def by_gpus(networks: Sequence[Network], nodes: Mapping[str, Surroundings]) -> list[Network]:
     """Return networks, with role "storage" or "management" for those whose ports are beside no GPU.
 
     Only where it is plain: on a node where each of several GPUs has a port of another network beside it. The way that
@@ -42,26 +75,20 @@ def _is_open(network: Network) -> bool:
 _REASON = "no GPU is beside its ports, while each GPU of the node has a port of another network beside it"
 
 
-def _roles(snapshot: Snapshot, networks: Mapping[int, set[str]]) -> dict[int, str]:
+def _roles(node: Surroundings, networks: Mapping[int, set[str]]) -> dict[int, str]:
     """Return what one node says of its networks: "" for those beside GPUs; nothing where it cannot tell."""
-    beside = beside_gpus(snapshot) if len(snapshot.gpus) >= _LEAST_GPUS else {}
-    if len(beside) < _LEAST_GPUS:
+    if not node.beside:
         return {}
-    address_of = {nic.name: nic.pci_address for nic in snapshot.interfaces}
-    carried: dict[str, str] = {}
-    for hca in snapshot.hcas:
-        for port in hca.ports:
-            address_of[f"{hca.name}:{port.port}"] = hca.pci_address
-            carried.update(dict.fromkeys(interfaces_of(snapshot, hca, port), hca.pci_address))
-    addresses = {
-        at: {carried.get(name) or address_of.get(name, "") for name in names} - {""} for at, names in networks.items()
-    }
-    near = {at: sum(not known.isdisjoint(found) for known in beside.values()) for at, found in addresses.items()}
-    covered = all(any(not known.isdisjoint(found) for found in addresses.values()) for known in beside.values())
-    if not covered:
+    addresses = {at: {node.address_of.get(name, "") for name in names} - {""} for at, names in networks.items()}
+    met = frozenset().union(*addresses.values())
+    if any(cards.isdisjoint(met) for cards in node.beside):
         return {}
-    default = {route.interface for route in snapshot.routes if route.destination == "default"}
+    near = frozenset().union(*node.beside)
     return {
-        at: "" if near[at] or not addresses[at] else "management" if default & networks[at] else "storage"
-        for at in networks
+        at: ""
+        if not cards or not cards.isdisjoint(near)
+        else "management"
+        if node.default & networks[at]
+        else "storage"
+        for at, cards in addresses.items()
     }

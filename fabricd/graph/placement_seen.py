@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabricd.graph.disjoint import DisjointSets
+from fabricd.graph.networks_fabric import leaves_of
 from fabricd.graph.networks_rails import RailPort, rail_ports
 from fabricd.model.infiniband import IbSwitch
 from fabricd.model.placement import RailPlace
@@ -34,16 +35,11 @@ def seen_places(nodes: Mapping[str, Snapshot]) -> dict[str, Seen]:
 
 
 def _rails(snapshot: Snapshot, names: "_Names", groups: "_Groups") -> Iterator[RailPlace]:
-    leaf_of = {
-        link.local_port: switch
-        for fabric in snapshot.ib_fabrics
-        for switch in fabric.switches
-        for link in switch.links
-        if link.local_port
-    }
+    leaves = leaves_of(snapshot)
     for port in rail_ports(snapshot):
-        switch = leaf_of.get(port.name)
-        if switch is not None:
+        leaf = leaves.get(port.name)
+        if leaf is not None:
+            switch = leaf.switch
             above = groups.of(switch.guid)
             switches = (names.of_guid(switch.guid), *([names.of_guid(above)] if above else []))
             yield RailPlace(

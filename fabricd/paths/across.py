@@ -1,29 +1,27 @@
 """Paths between nodes: to a port of the one, over a network that both are on, from a port of the other."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from fabricd.graph.graph import Graph, LinkKind, Vertex, VertexKind
+from fabricd.graph.graph import Graph, Vertex, VertexKind
 from fabricd.graph.networks import NetworkMap
-from fabricd.graph.networks_nvlink import weakness, without_channel
+from fabricd.graph.networks_nvlink import without_channel
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Hop, Path, PathEnd, PathType, Rejected, Transport
+from fabricd.model.path import Hop, Path, PathEnd, Rejected, Transport
 from fabricd.paths.crossing import NETWORK, Crossing, Side, can_be, crossings, hops_over
-from fabricd.paths.describe import bottleneck, weakest
 from fabricd.paths.ends import PORTS, End
+from fabricd.paths.sketch import Sketch, sketch
 from fabricd.paths.ways import renamed
 from fabricd.units import format_ranges
 
 
 def candidates_across(
     found: NetworkMap, start: End, goal: End, measurements: Sequence[Measurement]
-) -> tuple[list[Path], list[Rejected]]:
-    """Return the paths between two nodes over each network that they share, and what was ruled out.
+) -> tuple[list[Sketch], list[Rejected]]:
+    """Return sketches of the paths between two nodes over each network that they share, and what was ruled out.
 
-    Of pairs of ports that are alike in everything that counts the first stands for all. The names of hops are within
-    their nodes; ``in_full`` gives those that are shown their full ones.
+    Of pairs of ports that are alike in everything that counts the first stands for all.
 
     Args:
         found: the networks of the two nodes, and of no other.
@@ -32,26 +30,15 @@ def candidates_across(
         measurements: what active probes found.
     """
     rejected = list(_refused(found, start, goal))
-    paths = []
+    sketches = []
     for crossing in crossings(found.networks, start, goal, measurements):
         measured = crossing.measured
         if measured is not None and not measured.reachable:
             name = f"{crossing.network.name}: {crossing.near.name} - {crossing.far.name}"
             rejected.append(Rejected(name=name, reason=f"measured: {measured.reason or 'nothing arrives'}"))
         else:
-            paths.append(_path(crossing))
-    return paths, list(dict.fromkeys(rejected))
-
-
-def in_full(path: Path, start: End, goal: End) -> Path:
-    """Return a path whose hops have the names of answers, "node/gpu3", all along."""
-    hops, end = [], start
-    for hop in path.hops:
-        if hop.src.startswith(NETWORK):
-            end = goal
-        across = hop.src.startswith(NETWORK) or hop.dst.startswith(NETWORK)
-        hops.append(hop if across else renamed(hop, end.full(hop.src), end.full(hop.dst)))
-    return replace(path, hops=tuple(hops))
+            sketches.append(sketch(crossing))
+    return sketches, list(dict.fromkeys(rejected))
 
 
 def joined(start: End, goal: End, networks: Sequence[Network], measurements: Sequence[Measurement]) -> Graph:
@@ -75,37 +62,35 @@ def joined(start: End, goal: End, networks: Sequence[Network], measurements: Seq
     return graph
 
 
-def _path(crossing: Crossing) -> Path:
-    start, goal, measured = crossing.near.end, crossing.far.end, crossing.measured
-    way, back = crossing.near.way, crossing.far.way
-    across = hops_over(crossing)
-    hops = (*way.hops, *across, *back.hops)
-    ends = (_path_end(crossing.near), _path_end(crossing.far))
-    latency = sum(hop.latency_seconds or 0.0 for hop in across)
-    gdr = {end.gdr for end, side in zip(ends, (start, goal), strict=True) if side.vertex.kind is VertexKind.GPU}
-    # Where nobody knows what the network carries, what lies before and behind it says nothing.
-    unknown = any(hop.bandwidth_bytes_per_second is None for hop in across)
-    nvlink = all(hop.link == LinkKind.NVLINK for hop in hops)
-    virtual = [crossing.near.port.virtual, crossing.far.port.virtual, start.vertex.virtual, goal.vertex.virtual]
+def path_over(one: Sketch) -> Path:
+    """Return the path that a sketch is of, with names as in answers, "node/gpu3"."""
+    crossing, figures = one.crossing, one.figures
+    near, far, measured = crossing.near, crossing.far, crossing.measured
     return Path(
-        src=start.name,
-        dst=goal.name,
-        type=PathType.NVL if nvlink else PathType.NET,
-        transport=crossing.network.transport,
-        bandwidth_bytes_per_second=None if unknown else bottleneck(hops),
-        latency_seconds=way.latency_seconds + latency + back.latency_seconds,
-        hops=hops,
-        evidence=Evidence.ASSUMED if unknown else weakest(hops),
+        src=near.end.name,
+        dst=far.end.name,
+        type=figures.type,
+        transport=figures.transport,
+        bandwidth_bytes_per_second=figures.bandwidth,
+        latency_seconds=figures.latency,
+        hops=(*_in_full(near), *hops_over(crossing), *_in_full(far)),
+        evidence=figures.evidence,
         measured_age_seconds=measured.age_seconds if measured else None,
-        virtual=any(virtual),
-        gdr=None if nvlink else False if False in gdr else True if gdr == {True} else None,
-        network=crossing.network.name,
-        role=crossing.network.role,
-        ends=ends,
+        virtual=figures.virtual,
+        gdr=one.gdr,
+        network=figures.network,
+        role=figures.role,
+        ends=(_path_end(near), _path_end(far)),
         unverified=tuple(_unverified(crossing)),
         cautions=tuple(_cautions(crossing)),
         because=(_why_joined(crossing), *_why_so(crossing)),
     )
+
+
+def _in_full(side: Side) -> Iterator[Hop]:
+    """Yield the hops of a side's way with the names of answers."""
+    full = side.end.full
+    return (renamed(hop, full(hop.src), full(hop.dst)) for hop in side.way.hops)
 
 
 def _path_end(one: Side) -> PathEnd:
@@ -143,13 +128,11 @@ def _cautions(crossing: Crossing) -> Iterator[str]:
         yield f"it goes {leaves}, over links between switches that others share"
     if crossing.cross_rail:
         yield f"it goes from rail {near.rail} to rail {far.rail}"
-    if near.facts.mtu_bytes and far.facts.mtu_bytes and near.facts.mtu_bytes != far.facts.mtu_bytes:
+    if crossing.mtu_differs:
         mtus = f"{near.facts.mtu_bytes} at {near.name}, {far.facts.mtu_bytes} at {far.name}"
         yield f"the MTU differs ({mtus}): only the smaller one arrives, the larger is lost where the ends do not agree"
     for one in (near, far):
-        gpus = [gpu for gpu in one.end.snapshot.gpus if f"gpu{gpu.index}" == one.port.interface]
-        said = (*one.facts.cautions, *one.way.cautions, *filter(None, map(weakness, gpus)))
-        yield from (f"{one.end.node}: {caution}" for caution in said)
+        yield from (f"{one.end.node}: {caution}" for caution in one.cautions)
 
 
 def _why_joined(crossing: Crossing) -> str:

@@ -1,12 +1,12 @@
 """The candidates that are worth showing for a pair: the best, and the best of each other kind."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from fabricd.graph.graph import Graph, LinkKind, VertexKind
 from fabricd.model.path import Hop, Path, PathType
 from fabricd.paths.describe import describe
-from fabricd.paths.rank import rank_key
+from fabricd.paths.rank import RankKey, figures_of, rank_key
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
 
 #: Of paths that are alike the first stands for all, so more are searched than shown; but not in a graph so large
@@ -25,7 +25,7 @@ def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
     if any(edge.link == LinkKind.NVLINK for edge in graph.edges()):
         searches.append((PathSearch(graph.without(LinkKind.NVLINK)), 2))
     hops = dict.fromkeys(hops for search, most in searches for hops in search.k_best(src, dst, most))
-    found = sorted((describe(graph, src, dst, one) for one in hops if not _doubles_back(graph, one)), key=rank_key)
+    found = sorted((describe(graph, src, dst, one) for one in hops if not _doubles_back(graph, one)), key=_key)
     different: dict[tuple[object, ...], Path] = {}
     for path in found:
         different.setdefault(_likeness(path), path)
@@ -34,31 +34,11 @@ def candidates_in(graph: Graph, src: str, dst: str, count: int) -> list[Path]:
         first_of_type.setdefault(path.type, path)
     firsts = list(first_of_type.values())
     others = [path for path in different.values() if first_of_type[path.type] is not path]
-    return sorted([*firsts, *others][:count], key=rank_key)
+    return sorted([*firsts, *others][:count], key=_key)
 
 
-def best_of_each(paths: Sequence[Path], count: int) -> list[int]:
-    """Return the places of up to ``count`` of some paths between nodes that are in order, in that order.
-
-    The best of each transport has precedence, then its best by the ports nearest to the ends and its best by relay,
-    then the best of each network, and those with and without GPUDirect: so it can be seen what each is worth.
-    """
-    chosen: list[int] = []
-    kinds: Sequence[Callable[[Path], object]] = (
-        lambda path: path.transport,
-        lambda path: path.transport if all(end.nearest and not end.relay for end in path.ends) else None,
-        lambda path: path.transport if any(end.relay for end in path.ends) else None,
-        lambda path: path.network,
-        lambda path: (path.transport, path.gdr),
-    )
-    for kind in kinds:
-        seen = {None, *(kind(paths[place]) for place in chosen)}
-        for place, path in enumerate(paths):
-            what = kind(path)
-            if what not in seen:
-                seen.add(what)
-                chosen.append(place)
-    return sorted(chosen[:count])
+def _key(path: Path) -> RankKey:
+    return rank_key(figures_of(path))
 
 
 def _doubles_back(graph: Graph, hops: Sequence[Hop]) -> bool:

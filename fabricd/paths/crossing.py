@@ -1,19 +1,20 @@
 """Networks from a port of one node to a port of another: which ports, and what is known of going that way."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, product
+from typing import NamedTuple
 
 from fabricd.graph import nominal
 from fabricd.graph.graph import LinkKind, VertexKind
 from fabricd.graph.networks import is_of, measurement_between
+from fabricd.graph.networks_nvlink import weakness
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, PathType, Transport
 from fabricd.paths.describe import weakest
 from fabricd.paths.ends import PORTS, End
-from fabricd.paths.port_facts import PortFacts, PortTables
+from fabricd.paths.port_facts import PortFacts
 from fabricd.paths.ways import Way
 from fabricd.units import format_bandwidth
 
@@ -24,8 +25,7 @@ MAX_PAIRS = 4096
 NETWORK = "network:"
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(NamedTuple):
     """One side of a crossing: a port, and a way between it and the end of the path."""
 
     end: End
@@ -38,6 +38,9 @@ class Side:
     #: What two sides must share for one of them to stand for both, but for the switch that they are plugged into.
     likeness: tuple[object, ...]
     worth: tuple[float, bool, int, float]  #: the least is the best: bandwidth, a copy, cautions, latency
+    cautions: tuple[str, ...]  #: what makes the port and the way worse than their figures say
+    carries: float | None  #: by the port into the network, bytes/s, unless somebody measured
+    evidence: Evidence  #: of that
 
     @property
     def name(self) -> str:
@@ -45,8 +48,7 @@ class Side:
         return self.end.full(self.port.interface)
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(NamedTuple):
     """A network from a port of the one node to a port of the other."""
 
     network: Network
@@ -55,6 +57,12 @@ class Crossing:
     measured: Measurement | None
     over_spine: bool  #: the two ports are known to be plugged into different switches
     cross_rail: bool  #: and into those of different rails
+
+    @property
+    def mtu_differs(self) -> bool:
+        """The two ports are known to have different MTUs."""
+        mtus = (self.near.facts.mtu_bytes, self.far.facts.mtu_bytes)
+        return bool(mtus[0] and mtus[1] and mtus[0] != mtus[1])
 
 
 def crossings(
@@ -72,12 +80,11 @@ def crossings(
         measurements: between the two nodes.
         all_ports: yield also what is like another.
     """
-    here, there = PortTables(start.snapshot), PortTables(goal.snapshot)
     for network in networks:
         every = all_ports or any(is_of(one, network) for one in measurements)
         nears, fars = (
-            _sides(network, start, here, away=True, every=every),
-            _sides(network, goal, there, away=False, every=every),
+            _sides(network, start, away=True, every=every),
+            _sides(network, goal, away=False, every=every),
         )
         best = (min((side.worth for side in nears), default=None), min((side.worth for side in fars), default=None))
         seen = set()
@@ -95,7 +102,7 @@ def crossings(
                 yield Crossing(network, near, far, measured, over_spine, cross_rail)
 
 
-def _sides(network: Network, end: End, tables: PortTables, *, away: bool, every: bool) -> list[Side]:
+def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]:
     """Return the sides that a path may take at one end, those by the nearest port first."""
     usable = [port for port in network.ports if can_be(port, end)]
     graph, vertex = end.ways.graph, end.vertex
@@ -104,19 +111,23 @@ def _sides(network: Network, end: End, tables: PortTables, *, away: bool, every:
     for port in usable:
         types[port.interface], *far[port.interface] = end.ways.distance(vertex, graph[port.interface])
     least = min(far.values(), default=None)
-    facts_of = {port.interface: tables.facts(port) for port in usable}
+    facts_of = {port.interface: end.tables.facts(port) for port in usable}
     several = len({facts.leaf for facts in facts_of.values()} - {""}) > 1
     rails = end.rails() if several else {}
     sides: dict[object, Side] = {}
     for port in sorted(usable, key=lambda port: far[port.interface]):
         facts = facts_of[port.interface]
         figures = (port.speed_bytes_per_second, port.virtual, facts.mtu_bytes, bool(facts.cautions))
+        carries, evidence = _carries(network, end, port)
+        weak = _weak(network, end, port)
         for way in end.ways.between(vertex, graph[port.interface], network.transport, away=away):
             nearest, rail = far[port.interface] == least, rails.get(port.interface)
             kind = types[port.interface]
             width = min(way.width, port.speed_bytes_per_second or 0)
             worth = (-width, way.gdr is False, len(way.cautions) + len(facts.cautions), way.latency_seconds)
-            side = Side(end, port, facts, kind, nearest, rail, way, (figures, way.likeness), worth)
+            cautions = (*facts.cautions, *way.cautions, *weak)
+            alike = (figures, way.likeness)
+            side = Side(end, port, facts, kind, nearest, rail, way, alike, worth, cautions, carries, evidence)
             sides.setdefault((side.likeness, facts.leaf, port.interface if every else ""), side)
     return list(sides.values())
 
@@ -129,15 +140,20 @@ def can_be(port: NetworkPort, end: End) -> bool:
     return port.interface == end.vertex.name or not own
 
 
+def latency_of(crossing: Crossing) -> float | None:
+    """Return the latency of a network between two ports, ``None`` where nobody knows."""
+    measured = crossing.measured
+    if measured is not None and measured.latency_seconds is not None:
+        return measured.latency_seconds
+    latency = nominal.NETWORK_LATENCY.get(crossing.network.transport)
+    return latency + 2 * nominal.SWITCH_LATENCY if latency is not None and crossing.over_spine else latency
+
+
 def hops_over(crossing: Crossing) -> tuple[Hop, Hop]:
     """Return the two hops into and out of the network; a measurement covers both."""
-    network, measured = crossing.network, crossing.measured
+    network = crossing.network
     name = NETWORK + network.name
-    latency = nominal.NETWORK_LATENCY.get(network.transport)
-    if latency is not None and crossing.over_spine:
-        latency += 2 * nominal.SWITCH_LATENCY
-    if measured is not None and measured.latency_seconds is not None:
-        latency = measured.latency_seconds
+    latency = latency_of(crossing)
     hops = []
     for one, inwards in ((crossing.near, True), (crossing.far, False)):
         bandwidth, evidence, limit = _bandwidth(crossing, one)
@@ -160,12 +176,34 @@ def _bandwidth(crossing: Crossing, one: Side) -> tuple[float | None, Evidence, s
     measured, speed = crossing.measured, one.port.speed_bytes_per_second
     if measured is not None and measured.bandwidth_bytes_per_second is not None:
         return measured.bandwidth_bytes_per_second, Evidence.MEASURED, ""
+    limit = ""
     if crossing.network.transport is Transport.NVLINK:
-        links = [hop for hop in one.end.ways.graph.edges_from(one.port.interface) if hop.link == LinkKind.NVLINK]
-        total = sum(hop.bandwidth_bytes_per_second or 0.0 for hop in links)
-        return total or None, weakest(links), ", ".join(hop.detail for hop in links)
+        limit = ", ".join(hop.detail for hop in _nvlinks(one.end, one.port))
+    elif one.carries is not None and speed is not None and one.carries < speed:
+        limit = f"TCP, of a port of {format_bandwidth(speed)}"
+    return one.carries, one.evidence, limit
+
+
+def _carries(network: Network, end: End, port: NetworkPort) -> tuple[float | None, Evidence]:
+    """Return what a port carries on a network as long as nobody has measured, and where that is from."""
+    speed = port.speed_bytes_per_second
+    if network.transport is Transport.NVLINK:
+        links = _nvlinks(end, port)
+        return sum(hop.bandwidth_bytes_per_second or 0.0 for hop in links) or None, weakest(links)
     if not speed:
-        return None, Evidence.ASSUMED, ""
-    if crossing.network.transport is Transport.ETHERNET and speed > nominal.TCP_BANDWIDTH:
-        return nominal.TCP_BANDWIDTH, Evidence.ASSUMED, f"TCP, of a port of {format_bandwidth(speed)}"
-    return float(speed), Evidence.REPORTED, ""
+        return None, Evidence.ASSUMED
+    if network.transport is Transport.ETHERNET and speed > nominal.TCP_BANDWIDTH:
+        return nominal.TCP_BANDWIDTH, Evidence.ASSUMED
+    return float(speed), Evidence.REPORTED
+
+
+def _nvlinks(end: End, port: NetworkPort) -> list[Hop]:
+    return [hop for hop in end.ways.graph.edges_from(port.interface) if hop.link == LinkKind.NVLINK]
+
+
+def _weak(network: Network, end: End, port: NetworkPort) -> list[str]:
+    """Return what drivers say against the NVLink fabric of a GPU that is a port of it."""
+    if network.transport is not Transport.NVLINK:
+        return []
+    gpus = (gpu for gpu in end.snapshot.gpus if f"gpu{gpu.index}" == port.interface)
+    return [said for gpu in gpus if (said := weakness(gpu))]

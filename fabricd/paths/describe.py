@@ -46,7 +46,11 @@ def bottleneck(hops: Sequence[Hop]) -> float | None:
 
 def weakest(hops: Sequence[Hop]) -> Evidence:
     """Return the weakest evidence of the hops that have a figure; without any, all is assumed."""
-    said = {hop.evidence for hop in hops if hop.bandwidth_bytes_per_second is not None}
+    return weakest_of({hop.evidence for hop in hops if hop.bandwidth_bytes_per_second is not None})
+
+
+def weakest_of(said: Set[Evidence]) -> Evidence:
+    """Return the weakest evidence of some; without any, all is assumed."""
     return max(said, key=_WEAKNESS.__getitem__, default=Evidence.ASSUMED)
 
 

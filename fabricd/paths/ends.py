@@ -9,10 +9,12 @@ from threading import Lock
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.graph import Graph, Vertex, VertexKind
 from fabricd.graph.networks_ip import unusable
+from fabricd.graph.networks_node import NodePorts
 from fabricd.graph.snapshot import graph_of
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.names import NodeNames
+from fabricd.paths.port_facts import PortTables
 from fabricd.paths.ways import NodeWays
 
 #: Longest name that is looked up: names come from the network, and are repeated in errors.
@@ -20,6 +22,9 @@ MAX_NAME = 512
 
 #: Kinds of machines whose graphs are kept. One of 8 GPUs takes some 300 KB.
 _KEPT = 64
+
+#: Nodes of which is kept what their ports say; some 30 KB each.
+_KEPT_NODES = 256
 
 #: Ports of two nodes that are gone through in a millisecond or two.
 _FEW_PORTS = 256
@@ -54,7 +59,9 @@ class End:
     snapshot: Snapshot
     ways: NodeWays  #: names in it are within the node
     vertex: Vertex  #: of that
-    refused: str = ""  #: why nothing starts or ends there
+    refused: str  #: why nothing starts or ends there
+    ports: NodePorts  #: of its node
+    tables: PortTables
 
     @property
     def name(self) -> str:
@@ -74,6 +81,22 @@ class End:
         return graph_of(self.snapshot, node=self.node)
 
 
+class _Node:
+    """What is kept of a node until it has another snapshot.
+
+    Args:
+        node_id: of the node.
+        snapshot: of the node.
+        ways: within it.
+    """
+
+    def __init__(self, node_id: str, snapshot: Snapshot, ways: NodeWays) -> None:
+        self.snapshot = snapshot
+        self.ways = ways
+        self.ports = NodePorts(node_id, snapshot)
+        self.tables = PortTables(self.ports)
+
+
 class Ends:
     """Finds the ends of paths among some nodes. Keeps names and graphs for the next question; threads may share it.
 
@@ -86,6 +109,8 @@ class Ends:
         self._names = NodeNames()
         #: By kind of machine, the last that was used at the end.
         self._ways: OrderedDict[Hashable, tuple[Snapshot, NodeWays]] = OrderedDict()
+        #: By node_id, likewise.
+        self._nodes: OrderedDict[str, _Node] = OrderedDict()
 
     def find(self, nodes: Mapping[str, Snapshot], name: str, local: str = "") -> End:
         """Return what a name means: "eth0", "NODE/eth0", or a node's name for any of its memory.
@@ -107,10 +132,10 @@ class Ends:
             node_id = self._names.find(node)
             if node_id is None:
                 raise UnknownNameError("node", node, self._names.all())
-            shown, snapshot = self._names.shown(node_id), nodes[node_id]
-            ways = self._ways_of(snapshot)
+            shown, one = self._names.shown(node_id), self._node(node_id, nodes[node_id])
+        snapshot, ways = one.snapshot, one.ways
         vertex = _vertex(snapshot, ways, device or VertexKind.MEMORY.value, shown)
-        return End(node_id, shown, snapshot, ways, vertex, _refusal(snapshot, vertex))
+        return End(node_id, shown, snapshot, ways, vertex, _refusal(snapshot, vertex), one.ports, one.tables)
 
     def are_near_at_hand(self, nodes: Mapping[str, Snapshot], names: Sequence[str], local: str = "") -> bool:
         """Tell whether ends are on two nodes of few ports and of kinds that are known, so that paths are found at once.
@@ -122,9 +147,10 @@ class Ends:
         try:
             self._names.keep_to(nodes)
             ids = {self._names.find(self._parts(nodes, name, local)[0]) for name in names}
-            both = [nodes[node_id] for node_id in ids if node_id is not None]
-            ports = sum(len(one.interfaces) + sum(len(hca.ports) for hca in one.hcas) for one in both)
-            return len(both) == len(names) and ports <= _FEW_PORTS and all(likeness(one) in self._ways for one in both)
+            both = {node_id: nodes[node_id] for node_id in ids if node_id is not None}
+            ports = sum(len(one.interfaces) + sum(len(hca.ports) for hca in one.hcas) for one in both.values())
+            few = len(both) == len(names) and ports <= _FEW_PORTS
+            return few and all(self._is_near(node_id, one) for node_id, one in both.items())
         finally:
             self._lock.release()
 
@@ -135,15 +161,36 @@ class Ends:
             return node, device
         return local or next(iter(nodes), ""), name
 
-    def _ways_of(self, snapshot: Snapshot) -> NodeWays:
-        """Return the ways within a node: those of one that was asked for before, if their hardware is the same."""
+    def _is_near(self, node_id: str, snapshot: Snapshot) -> bool:
+        """Tell whether the ways within a node are known; then it is kept."""
+        known = self._nodes.get(node_id)
+        if known is not None and known.snapshot is snapshot:
+            return True
         key = likeness(snapshot)
+        if key in self._ways:
+            self._keep(node_id, snapshot, key)
+            return True
+        return False
+
+    def _node(self, node_id: str, snapshot: Snapshot) -> _Node:
+        """Return what is known of a node, whose ways are those of any before whose hardware is the same."""
+        known = self._nodes.get(node_id)
+        if known is not None and known.snapshot is snapshot:
+            self._nodes.move_to_end(node_id)
+            return known
+        return self._keep(node_id, snapshot, likeness(snapshot))
+
+    def _keep(self, node_id: str, snapshot: Snapshot, key: Hashable) -> _Node:
         if key not in self._ways:
             self._ways[key] = (snapshot, NodeWays(snapshot))
         self._ways.move_to_end(key)
         while len(self._ways) > _KEPT:
             self._ways.popitem(last=False)
-        return self._ways[key][1]
+        self._nodes[node_id] = kept = _Node(node_id, snapshot, self._ways[key][1])
+        self._nodes.move_to_end(node_id)
+        while len(self._nodes) > _KEPT_NODES:
+            self._nodes.popitem(last=False)
+        return kept
 
 
 def likeness(snapshot: Snapshot) -> Hashable:

@@ -39,14 +39,20 @@ def estimate(path: Path, comparison: Comparison) -> Estimate:
     bandwidth, latency = path.bandwidth_bytes_per_second, path.latency_seconds
     share = None if bandwidth is None else bandwidth / comparison.flows
     transfer = None if share is None else comparison.bytes / share
-    known = path.type is not PathType.DIS and transfer is not None
     return Estimate(
         bytes=comparison.bytes,
         flows=comparison.flows,
-        time_seconds=(latency or 0.0) + (transfer or 0.0) if known else None,
+        time_seconds=time_of(path.type, bandwidth, latency, comparison),
         latency_seconds=latency,
         transfer_seconds=transfer,
         share_bytes_per_second=share,
         latency_evidence=Evidence.ASSUMED if path.measured_age_seconds is None else Evidence.MEASURED,
         bandwidth_evidence=path.evidence,
     )
+
+
+def time_of(kind: PathType, bandwidth: float | None, latency: float | None, comparison: Comparison) -> float | None:
+    """Return the estimated time of one transfer over a path of such figures, ``None`` where it is not known."""
+    if kind is PathType.DIS or bandwidth is None:
+        return None
+    return (latency or 0.0) + comparison.bytes / (bandwidth / comparison.flows)

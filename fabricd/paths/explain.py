@@ -4,29 +4,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Hop, Path, Policy
-from fabricd.paths.rank import RankKey, order_key
+from fabricd.model.path import Hop, Path
+from fabricd.paths.estimate import AS_USUAL, Comparison
+from fabricd.paths.rank import RankKey, figures_of, order_key
 from fabricd.units import format_bandwidth, format_latency, format_size, format_time
 
 _ROLE = 2  #: place in ``OrderKey``
 
 
-def explained(paths: Sequence[Path], policy: Policy = Policy.FASTEST) -> tuple[Path, ...]:
+def explained(paths: Sequence[Path], comparison: Comparison = AS_USUAL) -> tuple[Path, ...]:
     """Return ranked paths with their reasons: the best with what holds it back, each other with why it lost."""
     if not paths:
         return ()
     best = paths[0]
     first = replace(best, because=(*best.because, *_facts(best), *_why_first(best, paths[1:])))
     others = [
-        replace(path, because=(*path.because, *_facts(path), why_behind(path, best, policy))) for path in paths[1:]
+        replace(path, because=(*path.because, *_facts(path), why_behind(path, best, comparison))) for path in paths[1:]
     ]
     return (first, *others)
 
 
-def why_behind(path: Path, best: Path, policy: Policy) -> str:
+def why_behind(path: Path, best: Path, comparison: Comparison) -> str:
     """Return the fact that puts a path behind a better one: the first part of the order in which they differ."""
-    *mine, my_figures = order_key(path, path.estimate, policy)
-    *theirs, their_figures = order_key(best, best.estimate, policy)
+    *mine, my_figures = order_key(figures_of(path), comparison)
+    *theirs, their_figures = order_key(figures_of(best), comparison)
     if path.role == best.role:  # an NVLink domain comes before what is for data, but that is not the reason
         mine[_ROLE] = theirs[_ROLE]
     part = next((index for index, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b), len(mine))
@@ -36,7 +37,7 @@ def why_behind(path: Path, best: Path, policy: Policy) -> str:
         "there is no path",
         "not verified, so it comes after those of which nothing is missing" + _would_be(path, best),
         f"its network is for {path.role}, that of the best for {best.role or 'data'}" + _would_be(path, best),
-        f"by policy {policy}, {best.transport} comes before {path.transport}" + _would_be(path, best),
+        f"by policy {comparison.policy}, {best.transport} comes before {path.transport}" + _would_be(path, best),
         _slower(path, best),
         f"as fast, but over {path.transport} instead of {best.transport}",
         f"as fast, but copied in host memory at {' and at '.join(_copied(path))}",

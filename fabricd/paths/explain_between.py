@@ -7,7 +7,7 @@ from fabricd.graph.networks import NetworkMap
 from fabricd.graph.networks_nvlink import domain_of, out_of_domain
 from fabricd.model.device import Gpu, Hca, HcaPort
 from fabricd.model.observation import Outcome
-from fabricd.model.path import Path, Rejected, Transport
+from fabricd.model.path import Rejected, Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.ends import End
 from fabricd.paths.explain_classes import left_out
@@ -31,9 +31,16 @@ _SHOWN = 4
 _PROBE = "rdma"
 
 
-def better_classes_between(found: NetworkMap, start: End, goal: End, paths: Sequence[Path]) -> Iterator[Rejected]:
-    """Yield why each class of network better than the best candidate's does not join two nodes."""
-    for transport in left_out(tuple(_TITLE), paths):
+def better_classes_between(found: NetworkMap, start: End, goal: End, used: Sequence[Transport]) -> Iterator[Rejected]:
+    """Yield why each class of network better than the best candidate's does not join two nodes.
+
+    Args:
+        found: the networks of the two.
+        start: where the paths start.
+        goal: where they end.
+        used: transports of the candidates, the best one's first.
+    """
+    for transport in left_out(tuple(_TITLE), used):
         if transport is Transport.NVLINK:
             yield Rejected(name=transport, reason=_why_no_nvlink(start, goal))
         else:

@@ -13,7 +13,7 @@ _TITLE = {Transport.NVLINK: "NVLink", Transport.C2C: "C2C"}
 
 def better_classes_within(start: End, goal: End, paths: Sequence[Path]) -> Iterator[Rejected]:
     """Yield why NVLink and C2C are no candidates between two ends of one node."""
-    for transport in left_out(_WITHIN, paths):
+    for transport in left_out(_WITHIN, [path.transport for path in paths]):
         for end in (start, goal):
             title = _TITLE[transport]
             if end.vertex.kind not in (VertexKind.GPU, VertexKind.NUMA, VertexKind.NVSWITCH):
@@ -26,10 +26,10 @@ def better_classes_within(start: End, goal: End, paths: Sequence[Path]) -> Itera
             yield Rejected(name=transport, reason=f"no chain of {_TITLE[transport]} links joins the two")
 
 
-def left_out(classes: Sequence[Transport], paths: Sequence[Path]) -> list[Transport]:
-    """Return the classes better than the best path's that no candidate uses."""
-    if not paths:
+def left_out(classes: Sequence[Transport], used: Sequence[Transport]) -> list[Transport]:
+    """Return the classes that no candidate uses and that are better than the best one's, the first of ``used``."""
+    if not used:
         return list(classes)
     order = list(Transport)
-    best, used = order.index(paths[0].transport), {path.transport for path in paths}
+    best = order.index(used[0])
     return [transport for transport in classes if order.index(transport) < best and transport not in used]

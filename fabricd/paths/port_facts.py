@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 
-from fabricd.graph.networks_rails import interfaces_of
+from fabricd.graph.networks_node import NodePorts
 from fabricd.graph.snapshot import carriers_of
 from fabricd.model.device import Hca, HcaPort, NetInterface
 from fabricd.model.network import NetworkPort
-from fabricd.model.snapshot import Snapshot
 
 _ROCE_V2 = "roce-v2"
 
@@ -44,24 +43,25 @@ class PortTables:
     """The tables of a node's ports.
 
     Args:
-        snapshot: of the node.
+        ports: of the node.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, ports: NodePorts) -> None:
+        snapshot = ports.snapshot
+        self._on_port, self._leaves = ports.interfaces, ports.leaves
         self._interfaces = {interface.name: interface for interface in snapshot.interfaces}
         self._hca_ports = {f"{hca.name}:{port.port}": (hca, port) for hca in snapshot.hcas for port in hca.ports}
+        self._found: dict[tuple[str, str], PortFacts] = {}
         self._neighbors = {neighbor.interface: neighbor for neighbor in reversed(snapshot.lldp)}
-        self._leaves = {
-            link.local_port: (switch.name or switch.guid, str(link.port))
-            for fabric in snapshot.ib_fabrics
-            for switch in fabric.switches
-            for link in switch.links
-            if link.local_port
-        }
 
     def facts(self, port: NetworkPort) -> PortFacts:
         """Return what is known of a port on a network that it is on."""
+        key = (port.interface, port.address)
+        if key not in self._found:
+            self._found[key] = self._find(port)
+        return self._found[key]
+
+    def _find(self, port: NetworkPort) -> PortFacts:
         if port.interface in self._hca_ports:
             return self._of_hca(*self._hca_ports[port.interface], port)
         interface = self._interfaces.get(port.interface)
@@ -73,10 +73,11 @@ class PortTables:
     def _of_hca(self, hca: Hca, one: HcaPort, port: NetworkPort) -> PortFacts:
         if one.link_layer == "infiniband":
             first = min(one.gids, key=lambda gid: gid.index, default=None)
-            leaf, leaf_port = self._leaves.get(port.interface, ("", ""))
+            met = self._leaves.get(port.interface)
+            leaf, leaf_port = (met.switch.name or met.switch.guid, str(met.link.port)) if met else ("", "")
             index, kind = (first.index, first.type) if first else (None, "")
             return PortFacts(gid_index=index, gid_type=kind, mtu_bytes=one.active_mtu, leaf=leaf, leaf_port=leaf_port)
-        names = interfaces_of(self._snapshot, hca, one)
+        names = self._on_port[port.interface]
         leaf, leaf_port = self._by_lldp([self._interfaces[name] for name in names if name in self._interfaces])
         index, kind = _gid_of(one, port.address)
         roce = hca.kind in ("roce", "soft-roce")
@@ -119,4 +120,5 @@ def _as_gid(address: str) -> str:
         wanted = ip_address(address)
     except ValueError:
         return ""
-    return (wanted if isinstance(wanted, IPv6Address) else IPv6Address(0xFFFF_0000_0000 | int(wanted))).exploded
+    digits = f"{int(wanted) if wanted.version == 6 else 0xFFFF_0000_0000 | int(wanted):032x}"
+    return ":".join(digits[at : at + 4] for at in range(0, 32, 4))

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from fabricd.errors import InputError
 from fabricd.graph.graph import Graph
-from fabricd.graph.networks import find_networks
+from fabricd.graph.networks import networks_of
 from fabricd.graph.networks_fabric import roce_networks
 from fabricd.graph.networks_routed import routed_networks
 from fabricd.model.measurement import Measurement
 from fabricd.model.path import Path, PathAnswer, Rejected
 from fabricd.model.snapshot import Snapshot
-from fabricd.paths.across import candidates_across, in_full, joined
-from fabricd.paths.candidates import best_of_each, candidates_in
+from fabricd.paths.across import candidates_across, joined, path_over
+from fabricd.paths.candidates import candidates_in
 from fabricd.paths.describe import describe
 from fabricd.paths.ends import PORTS, End, Ends
 from fabricd.paths.estimate import AS_USUAL, Comparison
@@ -20,8 +20,9 @@ from fabricd.paths.explain import explained
 from fabricd.paths.explain_between import better_classes_between
 from fabricd.paths.explain_classes import better_classes_within
 from fabricd.paths.flow import capacity
-from fabricd.paths.rank import in_order, ranked, with_places
+from fabricd.paths.rank import order_key, ranked, with_places
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
+from fabricd.paths.sketch import best_of_each
 
 
 def find_paths(
@@ -83,22 +84,22 @@ def find_paths(
         return replace(told, paths=answer.paths, capacity=answer.capacity, rejected=tuple(better))
     both = {start.node_id: start.snapshot, goal.node_id: goal.snapshot}
     measured = [one for one in measurements if one.src_node in both and one.dst_node in both]
-    networks = find_networks(both, measured)
+    ports = {end.node_id: end.ports for end in (start, goal)}
+    networks = networks_of(ports, measured)
     routed = list(routed_networks(networks.networks, both))
-    networks = replace(networks, networks=(*networks.networks, *roce_networks(both, routed), *routed))
+    roce = roce_networks({node_id: one.roce for node_id, one in ports.items()}, routed)
+    networks = replace(networks, networks=(*networks.networks, *roce, *routed))
     found, rejected = candidates_across(networks, start, goal, measured)
-    timed = in_order(found, comparison)
-    paths = [path for path, _ in timed]
+    found.sort(key=lambda one: order_key(one.figures, comparison))
     if explain:
-        rejected += better_classes_between(networks, start, goal, paths)
+        rejected += better_classes_between(networks, start, goal, [one.transport for one in found])
     total = None
-    if with_capacity and paths:
+    if with_capacity and found:
         # All networks of the best one's transport: those of others may share its ports.
-        alike = [network for network in networks.networks if network.transport is paths[0].transport]
+        alike = [network for network in networks.networks if network.transport is found[0].transport]
         total = capacity(joined(start, goal, alike, measured), start.name, goal.name, across=True)
-    chosen = with_places(timed[place] for place in best_of_each(paths, candidates))
-    shown = [in_full(path, start, goal) for path in chosen]
-    return replace(told, paths=explained(shown, comparison.policy), rejected=tuple(rejected), capacity=total)
+    shown = with_places(map(path_over, best_of_each(found, candidates)), comparison)
+    return replace(told, paths=explained(shown, comparison), rejected=tuple(rejected), capacity=total)
 
 
 def _notes(start: End, goal: End) -> tuple[str, ...]:
@@ -122,7 +123,7 @@ def paths_in(
     Raises:
         InputError: a number of candidates out of bounds.
     """
-    paths = explained(ranked(candidates_in(graph, src, dst, candidates), comparison), comparison.policy)
+    paths = explained(ranked(candidates_in(graph, src, dst, candidates), comparison), comparison)
     total = capacity(graph, src, dst) if with_capacity and paths else None
     return PathAnswer(
         src=src,

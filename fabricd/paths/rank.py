@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from fabricd.model.network import role_rank
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Estimate, Path, PathType, Policy, Transport
-from fabricd.paths.estimate import Comparison, estimate
+from fabricd.model.path import Path, PathType, Policy, Transport
+from fabricd.paths.estimate import Comparison, estimate, time_of
 
 _TYPE_ORDER = {kind: order for order, kind in enumerate(PathType)}
 _TRANSPORT_ORDER = {transport: order for order, transport in enumerate(Transport)}
@@ -20,7 +21,51 @@ OrderKey = tuple[bool, bool, int, int, float, int, int, int, RankKey]
 _DIGITS = 3
 
 
-def order_key(path: Path, estimated: Estimate | None, policy: Policy) -> OrderKey:
+class Figures(NamedTuple):
+    """What a path is ordered by."""
+
+    type: PathType
+    transport: Transport
+    network: str
+    role: str
+    unverified: bool
+    bandwidth: float | None  #: bytes/s
+    latency: float | None  #: seconds
+    virtual: bool
+    evidence: Evidence
+    copies: int  #: ends at which it is copied in host memory
+    cautions: int
+    hops: int
+    distances: int  #: how far the ports are from the ends, by NCCL's order of types
+    names: tuple[str, ...]  #: of the ends, and of where each hop leads
+
+
+def figures_of(path: Path) -> Figures:
+    """Return what a path is ordered by."""
+    return Figures(
+        path.type,
+        path.transport,
+        path.network,
+        path.role,
+        bool(path.unverified),
+        path.bandwidth_bytes_per_second,
+        path.latency_seconds,
+        path.virtual,
+        path.evidence,
+        sum(end.gdr is False for end in path.ends),
+        len(path.cautions),
+        len(path.hops),
+        sum(distance(end.type) for end in path.ends),
+        (path.src, path.dst, *(hop.dst for hop in path.hops)),
+    )
+
+
+def distance(kind: PathType) -> int:
+    """Return the place of a type in NCCL's order, the nearest first."""
+    return _TYPE_ORDER[kind]
+
+
+def order_key(one: Figures, comparison: Comparison) -> OrderKey:
     """Return what answers are ordered by, the best first.
 
     In this order: there is a path at all; nothing that it needs is missing from what is known; what its network is for
@@ -28,25 +73,25 @@ def order_key(path: Path, estimated: Estimate | None, policy: Policy) -> OrderKe
     before unknown, between nodes in three digits; between nodes the class of transport; fewer copies in host memory,
     which take processors and memory from others; fewer cautions; and what ``rank_key`` says.
     """
-    between = bool(path.network)
-    transport = _TRANSPORT_ORDER[path.transport]
-    time = estimated.time_seconds if estimated else None
-    if time is None and path.type not in (PathType.NET, PathType.DIS):
-        time = path.latency_seconds or 0.0  # nothing in the node is known to be narrow, see rank_key
+    between = bool(one.network)
+    transport = _TRANSPORT_ORDER[one.transport]
+    time = time_of(one.type, one.bandwidth, one.latency, comparison)
+    if time is None and one.type not in (PathType.NET, PathType.DIS):
+        time = one.latency or 0.0  # nothing in the node is known to be narrow, see rank_key
     return (
-        path.type is PathType.DIS,
-        bool(path.unverified),
-        role_rank(path.role) if between and path.transport is not Transport.NVLINK else 0,
-        transport if policy is Policy.PRIORITY else 0,
+        one.type is PathType.DIS,
+        one.unverified,
+        role_rank(one.role) if between and one.transport is not Transport.NVLINK else 0,
+        transport if comparison.policy is Policy.PRIORITY else 0,
         _LAST if time is None else float(f"{time:.{_DIGITS}g}") if between else time,
         transport if between else 0,
-        sum(end.gdr is False for end in path.ends),
-        len(path.cautions),
-        rank_key(path),
+        one.copies,
+        one.cautions,
+        rank_key(one),
     )
 
 
-def rank_key(path: Path) -> RankKey:
+def rank_key(one: Figures) -> RankKey:
     """Return what paths are ordered by, the best first.
 
     In this order: there is a path at all; more bandwidth; backed by hardware before virtual; less latency, known
@@ -56,34 +101,28 @@ def rank_key(path: Path) -> RankKey:
     Unknown bandwidth comes last across a network, where it means that nobody has measured. Within a node it comes
     first, as in the search: a link that no one rates there (a virtual machine's bus) is no bottleneck known of.
     """
-    bandwidth, latency = path.bandwidth_bytes_per_second, path.latency_seconds
-    unknown = _LAST if path.type is PathType.NET else -_LAST
+    unknown = _LAST if one.type is PathType.NET else -_LAST
     return (
-        path.type is PathType.DIS,
-        unknown if bandwidth is None else -bandwidth,
-        path.virtual,
-        _LAST if latency is None else latency,
-        _TYPE_ORDER[path.type],
-        _TRANSPORT_ORDER[path.transport],
-        _EVIDENCE_ORDER[path.evidence],
-        len(path.hops),
-        sum(_TYPE_ORDER[end.type] for end in path.ends),
-        (path.src, path.dst, *(hop.dst for hop in path.hops)),
+        one.type is PathType.DIS,
+        unknown if one.bandwidth is None else -one.bandwidth,
+        one.virtual,
+        _LAST if one.latency is None else one.latency,
+        _TYPE_ORDER[one.type],
+        _TRANSPORT_ORDER[one.transport],
+        _EVIDENCE_ORDER[one.evidence],
+        one.hops,
+        one.distances,
+        one.names,
     )
 
 
 def ranked(paths: Iterable[Path], comparison: Comparison) -> tuple[Path, ...]:
     """Return the paths best first, each with its estimate, and with its place in ``rank``."""
-    return with_places(in_order(paths, comparison))
+    return with_places(sorted(paths, key=lambda path: order_key(figures_of(path), comparison)), comparison)
 
 
-def in_order(paths: Iterable[Path], comparison: Comparison) -> list[tuple[Path, Estimate]]:
-    """Return the paths best first, each beside its estimate: most of them nobody will see."""
-    timed = [(path, estimate(path, comparison)) for path in paths]
-    timed.sort(key=lambda one: order_key(one[0], one[1], comparison.policy))
-    return timed
-
-
-def with_places(timed: Iterable[tuple[Path, Estimate]]) -> tuple[Path, ...]:
+def with_places(paths: Iterable[Path], comparison: Comparison) -> tuple[Path, ...]:
     """Return paths that are in order, each with its estimate and its place."""
-    return tuple(replace(path, estimate=time, rank=place) for place, (path, time) in enumerate(timed, start=1))
+    return tuple(
+        replace(path, estimate=estimate(path, comparison), rank=place) for place, path in enumerate(paths, start=1)
+    )

@@ -15,10 +15,10 @@ from fabricd.graph.graph import LinkKind, Vertex, VertexKind
 from fabricd.graph.networks_rails import rail_ports
 from fabricd.graph.snapshot import graph_of
 from fabricd.graph.template import placement
-from fabricd.model.observation import Outcome
+from fabricd.model.observation import Evidence, Outcome
 from fabricd.model.path import Hop, PathType, Transport
 from fabricd.model.snapshot import Snapshot
-from fabricd.paths.describe import bottleneck, path_type
+from fabricd.paths.describe import bottleneck, path_type, weakest
 from fabricd.paths.search import UNKNOWN_WIDTH, Hops, PathSearch
 
 #: How far apart NCCL lets a GPU and a port exchange data directly, by default. Source: NCCL 2.30, graph/paths.cc.
@@ -49,6 +49,8 @@ class Way:
     latency_seconds: float = 0.0  #: of the hops, a relay, and a copy in host memory
     #: What two ways must share for one of them to stand for both.
     likeness: tuple[object, ...] = ()
+    evidence: Evidence | None = None  #: the weakest of the hops' that have a figure
+    names: tuple[str, ...] = ()  #: where each hop leads
 
 
 def _way(hops: Hops, *, relay: str = "", gdr: bool | None = None, why: str = "", cautions: tuple[str, ...] = ()) -> Way:
@@ -57,7 +59,9 @@ def _way(hops: Hops, *, relay: str = "", gdr: bool | None = None, why: str = "",
     latency += nominal.HOST_COPY_LATENCY if gdr is False else 0.0
     width = _width(hops)
     likeness = (width, round(latency * 1e12), bool(relay), gdr, bool(cautions), len(hops))
-    return Way(hops, relay, gdr, why, cautions, width, latency, likeness)
+    rated = any(hop.bandwidth_bytes_per_second is not None for hop in hops)
+    names = tuple(hop.dst for hop in hops)
+    return Way(hops, relay, gdr, why, cautions, width, latency, likeness, weakest(hops) if rated else None, names)
 
 
 class NodeWays:
@@ -94,7 +98,7 @@ class NodeWays:
         key = (end.name, port.name, transport in _OF_DEVICE_MEMORY, away)
         if key not in self._ways:
             there = tuple(self._find(end, port, transport, away))
-            self._ways[key] = there if away else tuple(replace(way, hops=_turned(way.hops)) for way in there)
+            self._ways[key] = there if away else tuple(map(_back, there))
         return self._ways[key]
 
     def distance(self, end: Vertex, port: Vertex) -> tuple[PathType, int, float, int]:
@@ -263,6 +267,11 @@ def _latency(hops: Hops) -> float:
 def _turned(hops: Hops) -> Hops:
     """Return the same way back."""
     return tuple(renamed(hop, hop.dst, hop.src) for hop in reversed(hops))
+
+
+def _back(way: Way) -> Way:
+    hops = _turned(way.hops)
+    return replace(way, hops=hops, names=tuple(hop.dst for hop in hops))
 
 
 def renamed(hop: Hop, src: str, dst: str) -> Hop:

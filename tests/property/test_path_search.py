@@ -14,7 +14,7 @@ from fabricd.graph.graph import Graph, LinkKind, Vertex, VertexKind
 from fabricd.graph.nominal import GPU_RELAY_LATENCY
 from fabricd.paths.describe import bottleneck, describe
 from fabricd.paths.flow import capacity
-from fabricd.paths.rank import rank_key
+from fabricd.paths.rank import figures_of, rank_key
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch, may_cross
 
 KINDS = [VertexKind.GPU, VertexKind.GPU, VertexKind.PCI_SWITCH, VertexKind.NUMA, VertexKind.NVSWITCH, VertexKind.NIC]
@@ -182,7 +182,7 @@ def test_monotonicity_a_faster_link_makes_no_path_slower(graph, data):
 def test_candidates_come_in_the_order_of_ranks(graph, k):
     search = PathSearch(graph)
     for src, dst in pairs(graph):
-        keys = [rank_key(describe(graph, src, dst, hops)) for hops in search.k_best(src, dst, k)]
+        keys = [rank_key(figures_of(describe(graph, src, dst, hops))) for hops in search.k_best(src, dst, k)]
         # The search knows nothing of types; width and latency it orders the same way.
         assert [key[1] for key in keys] == sorted(key[1] for key in keys)
 
@@ -191,12 +191,12 @@ def test_candidates_come_in_the_order_of_ranks(graph, k):
 def test_the_order_of_paths_is_total_and_does_not_depend_on_the_order_of_arrival(graph, chance):
     src, dst = chance.choice(pairs(graph))
     paths = [describe(graph, src, dst, hops) for hops in set(every_path(graph, src, dst))]
-    keys = [rank_key(path) for path in paths]
+    keys = [rank_key(figures_of(path)) for path in paths]
     for a, b in pairwise(sorted(zip(keys, paths, strict=True), key=lambda pair: pair[0])):
         assert a[0] < b[0] or [hop.dst for hop in a[1].hops] == [hop.dst for hop in b[1].hops]
     shuffled = paths[:]
     chance.shuffle(shuffled)
-    assert sorted(keys) == sorted(map(rank_key, shuffled))
+    assert sorted(keys) == sorted(rank_key(figures_of(path)) for path in shuffled)
 
 
 @given(graphs())

@@ -16,7 +16,7 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.paths.ends import Ends, likeness
 from fabricd.paths.estimate import MAX_BYTES, Comparison, estimate
 from fabricd.paths.query import find_paths
-from fabricd.paths.rank import order_key, ranked
+from fabricd.paths.rank import figures_of, order_key, ranked
 from tests.support.nodes import hca, hgx, ib_port, mapping, nic, node, nvl_tray
 
 FAST = Path(src="a", dst="b", type=PathType.NET, transport=Transport.ETHERNET, network="x")
@@ -49,8 +49,8 @@ def test_the_order_does_not_depend_on_the_order_of_arrival(found, policy, chance
     comparison = Comparison(policy=policy)
     in_order = ranked(found, comparison)
     chance.shuffle(found)
-    assert [order_key(path, path.estimate, policy) for path in ranked(found, comparison)] == [
-        order_key(path, path.estimate, policy) for path in in_order
+    assert [order_key(figures_of(path), comparison) for path in ranked(found, comparison)] == [
+        order_key(figures_of(path), comparison) for path in in_order
     ]
     verified = [bool(path.unverified) for path in in_order]
     assert verified == sorted(verified)

@@ -1,0 +1,83 @@
+"""What one node says of its ports: all that networks are found from. Good while its snapshot is."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from fabricd.graph.networks_efa import efa_ports, stands_in
+from fabricd.graph.networks_fabric import FabricPort, Leaf, fabric_ports, leaves_of, roce_ports
+from fabricd.graph.networks_gpudirect import gpudirect_cards
+from fabricd.graph.networks_ip import IpPort, ip_ports
+from fabricd.graph.networks_nvlink import DomainPort, domain_ports
+from fabricd.graph.networks_rails import port_interfaces, rail_places
+from fabricd.graph.networks_roles import Surroundings, surroundings
+from fabricd.model.network import NetworkPort
+from fabricd.model.path import Rejected
+from fabricd.model.snapshot import Snapshot
+
+
+class NodePorts:
+    """The ports of one node, by what they may be on. Each part is worked out once, when it is asked for.
+
+    Args:
+        node_id: of the node.
+        snapshot: of the node.
+    """
+
+    def __init__(self, node_id: str, snapshot: Snapshot) -> None:
+        self.node_id = node_id
+        self.snapshot = snapshot
+
+    @cached_property
+    def ip(self) -> tuple[list[IpPort], list[Rejected]]:
+        """Addresses, and interfaces that are on no network."""
+        return ip_ports(self.node_id, self.snapshot)
+
+    @cached_property
+    def infiniband(self) -> tuple[list[FabricPort], list[Rejected]]:
+        """InfiniBand ports, and those that are on no fabric."""
+        return fabric_ports(self.node_id, self.snapshot, self.leaves)
+
+    @cached_property
+    def roce(self) -> Mapping[str, Sequence[NetworkPort]]:
+        """RoCE ports by the interfaces on them."""
+        return roce_ports(self.node_id, self.snapshot, self.interfaces)
+
+    @cached_property
+    def efa(self) -> list[NetworkPort]:
+        """EFA ports."""
+        return list(efa_ports(self.node_id, self.snapshot))
+
+    @cached_property
+    def stands_in(self) -> tuple[str, str]:
+        """Virtual network and zone, "" for what nobody tells."""
+        return stands_in(self.snapshot)
+
+    @cached_property
+    def nvlink(self) -> list[DomainPort]:
+        """GPUs in NVLink domains."""
+        return list(domain_ports(self.node_id, self.snapshot))
+
+    @cached_property
+    def gpudirect(self) -> list[str]:
+        """Interfaces of cards for GPUDirect-TCP."""
+        return gpudirect_cards(self.snapshot)
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """What tells which ports sit beside GPUs."""
+        return surroundings(self.snapshot, self.interfaces)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The rail of each port for jobs' data."""
+        return rail_places(self.snapshot)
+
+    @cached_property
+    def interfaces(self) -> Mapping[str, Sequence[str]]:
+        """Network interfaces on each RDMA port."""
+        return port_interfaces(self.snapshot)
+
+    @cached_property
+    def leaves(self) -> Mapping[str, Leaf]:
+        """The switch that each InfiniBand port goes into, where the node has walked over the fabric."""
+        return leaves_of(self.snapshot)
