@@ -2,7 +2,7 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd rdma test-schema fuzz check bench soak clean
+.PHONY: help setup setup-tests demo test test-etcd test-mpi4py test-slurm rdma test-schema fuzz check bench soak load clean
 
 ARGS ?=
 MINUTES ?= 60
@@ -12,7 +12,7 @@ SECONDS ?= 60
 REQUESTS ?= 300
 # Tests at once: they wait as often as they compute.
 JOBS ?= 3
-BENCH ?= $(patsubst bench/%.py,%,$(sort $(wildcard bench/*.py)))
+BENCH ?= $(patsubst bench/%.py,%,$(filter-out bench/load.py,$(sort $(wildcard bench/*.py))))
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 
 help: ## this list
@@ -36,6 +36,12 @@ test: setup-tests ## all tests, three files at a time; what failed beside others
 test-etcd: setup-tests ## etcd and daemons killed in turn, for a minute
 	@FABRICD_KILL_SECONDS=60 python -m pytest tests/e2e/test_etcd_daemons.py tests/e2e/test_etcd_membership.py $(ARGS)
 
+test-mpi4py: setup-tests ## mpi4py's own tests under fabricctl run and under mpiexec; 20 min and more
+	@python -m tests.mpi4py_suite $(ARGS)
+
+test-slurm: setup-tests ## communicators under a real srun, in a Slurm of their own (root, apt); 30 s
+	@python -m tests.slurm $(ARGS)
+
 rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
 	@python -m tests.rdma $(ARGS)
 
@@ -48,6 +54,10 @@ fuzz: setup-tests ## fuzz what reads others' text and messages, SECONDS (60) for
 
 soak: setup-tests ## an hour of a small cluster to which everything bad happens; MINUTES=10 for a short one
 	@python -m tests.soak --minutes $(MINUTES) $(ARGS)
+
+load: setup-tests ## how much a daemon answers and how soon, beside nginx; more than it takes; by wrk; about a minute
+	@{ command -v wrk && command -v nginx; } >/dev/null || apt-get install -qq --no-install-recommends wrk nginx-light >/dev/null
+	@python -m bench.load $(ARGS)
 
 check: setup ## format, lint, types, import contracts
 	ruff format --check

@@ -16,8 +16,9 @@ from fabricd.api.query import KNOWN_NAMES
 from fabricd.api.scope import READ, check_routes, describe
 from fabricd.api.services import Services
 
-#: All of them, written out.
+#: All of them, written out; routes are looked through in this order, and those for supervisors are asked most.
 ROUTERS: tuple[APIRouter, ...] = (
+    health.router,
     node.router,
     events.router,
     paths.router,
@@ -26,7 +27,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     groups.router,
     measure.router,
     admin.router,
-    health.router,
 )
 
 

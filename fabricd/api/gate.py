@@ -27,6 +27,13 @@ _log = logging.getLogger("fabricd.http")
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 #: In the state of a connection for which there was room only to ask those.
 LAST_PLACE_STATE = "fabricd.last_place"
+#: In the state of a request: when its head had come, seconds of the loop's clock.
+ARRIVED_STATE = "fabricd.arrived"
+#: A question that had to wait longer for its turn is refused, which takes a hundredth of the time that an answer may:
+#: so that under more questions than can be answered the next one, such as a supervisor's, waits no longer than this.
+QUEUE_SECONDS = 0.5
+#: Not refused for that: a job rests on each of them, and they are cheap.
+_PATIENT = "/v1/groups/"
 #: A request's body must have come within this time: a client that trickles holds no handler.
 BODY_SECONDS = 30.0
 
@@ -104,10 +111,13 @@ class Gate:
         Raises:
             ShortageError: of connections or requests.
         """
-        if scope.get("state", {}).get(LAST_PLACE_STATE):
+        state, now = scope.get("state", {}), asyncio.get_running_loop().time()
+        if LAST_PLACE_STATE in state:
             raise ShortageError(
                 Resource.CONNECTIONS, "as many connections as there may be are open", hint="or raise max_connections"
             )
+        if now - state.get(ARRIVED_STATE, now) > QUEUE_SECONDS and not scope["path"].startswith(_PATIENT):
+            raise ShortageError(Resource.REQUESTS, "more is asked than can be answered", retry_after_seconds=1)
         limit = self._services.config.max_requests
         if self._active - self._services.polls.open > limit:
             hint = "ask again later, or raise max_requests"

@@ -28,6 +28,7 @@ from fabricd.model.wire import (
     GroupStatus,
     JoinAnswer,
     JoinRequest,
+    RollAnswer,
     WatchEvent,
 )
 
@@ -37,6 +38,7 @@ GroupName = Annotated[str, Path(max_length=200)]
 Rank = Annotated[int, Path(ge=0, le=2**31)]
 Round = Annotated[int, Path(ge=0, le=2**31)]
 Reason = Annotated[str, Query(max_length=500, description="why, for the other ranks")]
+Doing = Annotated[str, Query(max_length=200, description="the operation that the rank is in")]
 Asker = Annotated[Caller, Depends(caller)]
 
 
@@ -73,6 +75,25 @@ async def fence(
 async def watch(group: GroupName, rank: Rank, request: Request, services: UsesServices, asker: Asker) -> Response:
     """Follow what happens to the group, one JSON object a line, for as long as this rank lives."""
     return _WatchResponse(services, group, rank, credentials(request, asker))
+
+
+@router.post("/members/{rank}/roll", responses=answers(RollAnswer))
+async def roll(group: GroupName, rank: Rank, request: Request, services: UsesServices, asker: Asker) -> Response:
+    """Ask all members what they are doing, for one that waits in vain; the answer comes within 2 s."""
+    async with services.polls.slot():
+        found = await services.groups.call_roll(group, rank, credentials(request, asker))
+    return json_response(found)
+
+
+@router.put("/members/{rank}/doing", status_code=204, responses=answers())
+async def doing(
+    group: GroupName, rank: Rank, request: Request, services: UsesServices, asker: Asker, what: Doing = ""
+) -> Response:
+    """Answer a roll call."""
+    if not what.isprintable():
+        raise InputError("what holds characters that cannot be printed")
+    services.groups.here(group, rank, what, credentials(request, asker))
+    return Response(status_code=204)
 
 
 @router.delete("/members/{rank}", status_code=204, responses=answers())

@@ -17,7 +17,7 @@ from fabricd.model.path import PathAnswer
 from fabricd.model.plan_request import PlanRequest
 from fabricd.model.problem import MEDIA_TYPE, Problem
 from fabricd.model.snapshot import Snapshot
-from fabricd.model.wire import FenceAnswer, FenceRequest, GroupStatus, JoinAnswer, JoinRequest, WatchEvent
+from fabricd.model.wire import FenceAnswer, FenceRequest, GroupStatus, JoinAnswer, JoinRequest, RollAnswer, WatchEvent
 
 T = TypeVar("T")
 
@@ -37,6 +37,7 @@ WIRE_TYPES: tuple[type, ...] = (
     FenceRequest,
     FenceAnswer,
     WatchEvent,
+    RollAnswer,
     MeasureRequest,
     Measurement,
     ListenRequest,

@@ -10,9 +10,10 @@ from fabricd.shortage import shortage_of
 
 _log = logging.getLogger("fabricd.server")
 
-#: Connections that wait in the kernel, and those that are accepted before anything else gets its turn.
+#: Connections that wait in the kernel, and those that are accepted before anything else gets its turn: accepting takes
+#: little, and one that waits in the kernel cannot be told that the daemon is busy.
 BACKLOG = 2048
-_AT_ONCE = 32
+_AT_ONCE = 512
 #: Without a descriptor nothing is accepted for so long.
 _PAUSE_SECONDS = 0.05
 

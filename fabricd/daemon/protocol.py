@@ -13,7 +13,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from fabricd.api.auth import CERTIFICATE_STATE, PEER_STATE, unix_peer
-from fabricd.api.gate import LAST_PLACE_STATE
+from fabricd.api.gate import ARRIVED_STATE, LAST_PLACE_STATE
 from fabricd.api.problem import problem_response
 from fabricd.daemon.listeners import peer_credentials
 from fabricd.daemon.room import Place, Room
@@ -148,6 +148,7 @@ class Protocol(H11Protocol):
             # it is left to the client to ask again, on another connection.
             self.cycle.keep_alive = False
             return
+        self.app_state[ARRIVED_STATE] = self.loop.time()
         super().data_received(data)
         if self._in_request():
             self._waiting.pop(self, None)

@@ -64,6 +64,11 @@ def routes(app: FastAPI) -> None:
 
         return StreamingResponse(parts())
 
+    @app.get("/burns")
+    async def burns() -> Response:
+        time.sleep(0.1)  # noqa: ASYNC251 - as a search does that holds the loop up
+        return Response()
+
     @app.get("/sleeps")
     async def sleeps() -> Response:
         await asyncio.sleep(30)
@@ -316,6 +321,26 @@ def test_requests_beyond_the_limit_are_told_to_come_again():
             for task in held:
                 task.cancel()
             await asyncio.gather(*held, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_what_waited_too_long_for_its_turn_is_refused_but_not_supervisors_and_jobs(monkeypatch):
+    monkeypatch.setattr(gate, "QUEUE_SECONDS", 0.25)
+
+    async def main() -> None:
+        async with serving() as (url, _stop):
+            paths = ["/burns"] * 8 + ["/livez", "/v1/groups/g"]
+            asked = [await connect(url, b"") for _ in paths]
+            for path, (_, writer) in zip(paths, asked, strict=True):
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            heads = [await reader.readuntil(b"\r\n\r\n") for reader, _ in asked]
+            statuses = [int(head.split()[1]) for head in heads]
+            assert (statuses[0], statuses[7], statuses[8]) == (200, 503, 200)
+            assert b"\r\nretry-after: 1\r\n" in heads[7]
+            assert statuses[9] in (401, 403, 404)  # what it would be at any other time
+            for _, writer in asked:
+                writer.close()
 
     asyncio.run(main())
 

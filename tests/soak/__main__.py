@@ -105,6 +105,7 @@ def do(fault: Fault, cluster: Cluster, course: Course, draw: random.Random) -> N
         fault.run(cluster, draw)
     except FaultError as error:
         course.faults.append(f"{fault.name}: {error}")
+        print(course.faults[-1], flush=True)
     lasted = time.monotonic() - begun
     try:
         took = cluster.wait_well(WELL_SECONDS)

@@ -48,7 +48,7 @@ def alive(node: Node, *, tries: int = 3) -> None:
                 answer = client.get("/livez")
             except httpx.TransportError as error:
                 took = time.monotonic() - begun
-                raise FaultError(f"{node.name} /livez: {type(error).__name__} after {took:.1f} s") from error
+                raise FaultError(f"{node.name} /livez: {error!r} after {took:.1f} s") from error
             if answer.status_code != 200:
                 raise FaultError(f"{node.name} /livez: {answer.status_code} {answer.text.strip()}")
             time.sleep(0.3)
