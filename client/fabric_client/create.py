@@ -3,7 +3,7 @@
 import atexit
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from fabric_client.engine.base import Engine
 from fabric_client.environment import Identity, identify, pmi_is_alive
@@ -16,6 +16,7 @@ from fabricd.localview import collect
 if TYPE_CHECKING:  # it needs NumPy, and whoever lacks that shall read what to install
     from fabric_client.communicator import Communicator
     from fabric_client.engine.device import Device
+    from fabric_client.engine.registry import EngineKind
 
 _AUTO = "auto"  #: of the group interface: the plan says which engine
 
@@ -29,7 +30,7 @@ def create_communicator(
     timeout: float = 60.0,
     operation_timeout: float | None = 1800.0,
     secret: str | None = None,
-    engine: Literal["mpi", "nccl"] | None = None,
+    engine: str | None = None,
     device: "int | Device | None" = None,
 ) -> "Communicator":
     """Join a group, let its daemon plan, and return a communicator on the planned path.
@@ -43,8 +44,9 @@ def create_communicator(
     ``FABRICD_GROUP``) is named and the launcher's PMI is alive and agrees about rank and size, its MPI is used as it
     is, without plan and daemon.
 
-    The engine is mpi for arrays in memory of hosts, nccl for arrays in memory of GPUs, on all ranks the same. Left out,
-    the plan chooses nccl where every rank has a GPU of its own, CuPy and NCCL, else mpi, and ``explain()`` says why.
+    The engine is mpi for arrays in memory of hosts, nccl for arrays in memory of GPUs, gloo for hosts that have PyTorch
+    and no MPI, or one that another package brings; on all ranks the same. Left out, the plan chooses nccl where every
+    rank has a GPU of its own, CuPy and NCCL, else mpi, and ``explain()`` says why.
 
     MPI starts once in a process. While the first communicator is open, others can be made whose members are all among
     its ranks: for another group the daemon plans anew, but MPI keeps the settings that it started with. They end with
@@ -60,7 +62,8 @@ def create_communicator(
         timeout: seconds for all ranks to come, and as long again for the engine to start.
         operation_timeout: default deadline of each operation in seconds; None waits for ever.
         secret: the group's secret, the same on every rank.
-        engine: "mpi" or "nccl", the same on every rank; None lets the plan choose.
+        engine: "mpi", "nccl", "gloo", or the name of a package's (see :mod:`fabric_client.engine.registry`), the same
+            on every rank; None lets the plan choose between the first two.
         device: with ``engine="nccl"``, the rank's GPU by its number among those that this process sees. None takes
             the one that the program has made current, where it is not the first; else the only one; else the one that
             the launcher's variable says (``LOCAL_RANK`` and its like); else by the order of this host's ranks.
@@ -69,8 +72,8 @@ def create_communicator(
         The communicator; use it as a context manager, or close it on every rank.
 
     Raises:
-        InputError: no rank or size, or ones that cannot be; an address that is none.
-        UnavailableError: MPI, or NCCL, is not installed; the hint is the line to run. Or there is no GPU.
+        InputError: no rank or size, or ones that cannot be; an address that is none; an engine that there is not.
+        UnavailableError: what the engine needs is not installed; the hint is the line to run. Or there is no GPU.
         CommunicatorError: MPI ran here already and has ended, or was started by other code; or some members are not
             among the ranks of this process's first communicator.
         UnreachableError: no daemon answers.
@@ -80,8 +83,7 @@ def create_communicator(
         GroupAbortedError, RankLostError: what became of the group meanwhile.
         EngineError: the plan cannot work here, two ranks are on one GPU, or the engine did not start.
     """
-    if engine not in (None, "mpi", "nccl"):
-        raise InputError(f"no engine called {engine!r}", hint="valid: mpi, nccl, or None for what the plan chooses")
+    kind = None if engine in (None, "mpi", "nccl") else _kind_of(engine)
     if device is not None and engine != "nccl":
         raise InputError("device is for GPUs, and the engine is not nccl", hint='pass engine="nccl", too')
     if not timeout > 0:
@@ -89,7 +91,9 @@ def create_communicator(
     environ = dict(os.environ)
     identity = identify(group, rank, world_size, environ=environ)
     place = ""  # in an MPI that runs here
-    if engine == "nccl":
+    if kind is not None:
+        kind.check()
+    elif engine == "nccl":
         from fabric_client.engine.nccl_start import load_binding
 
         load_binding()  # or refuse, before anybody is made to wait
@@ -107,11 +111,35 @@ def create_communicator(
             check_not_running()
         else:
             place = world.own_place
-    wanted = engine or _AUTO
+    wanted = (engine or _AUTO) if kind is None else kind.plan
     joined = join_group(identity, wanted, url=url, secret=secret, timeout=timeout, environ=environ, world=place)
+    if kind is not None:
+        return _start_kind(str(engine), kind, joined, timeout, operation_timeout)
     if joined.answer.plan.engine == "nccl":
         return _start_nccl(joined, device, timeout, operation_timeout)
     return _start(joined, timeout, operation_timeout)
+
+
+def _kind_of(engine: object) -> "EngineKind":
+    from fabric_client.engine.registry import engine_names, find_engine
+
+    if not isinstance(engine, str):
+        raise InputError(f"engine {engine!r:.60} is not a name", hint=f"valid: {', '.join(engine_names())}, or None")
+    return find_engine(engine)
+
+
+def _start_kind(
+    name: str, kind: "EngineKind", joined: Joined, timeout: float, operation_timeout: float | None
+) -> "Communicator":
+    """Start an engine of the registry in a complete group."""
+    from fabric_client.engine.registry import start_engine
+
+    try:
+        engine = start_engine(name, kind, joined, timeout=timeout)
+    except BaseException as error:
+        joined.membership.give_up(f"rank {joined.identity.rank} could not start {name}", error)
+        raise
+    return _communicator(engine, joined, joined.identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
 
 
 def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "Communicator":

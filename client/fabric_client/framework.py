@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import ipaddress
 import logging
 import os
 import re
@@ -12,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
+from fabric_client.endpoints import own_address
 from fabric_client.engine.settings import choose_settings
 from fabric_client.explain import plan_lines
 from fabric_client.joining import Joined
@@ -21,7 +21,6 @@ from fabricd.errors import CommunicatorError, EngineError, FabricError
 #: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
 _VERDICT_SECONDS = 3.0
 _FIRST_FENCE, _LAST_FENCE = 0, 1
-_LOOPBACK = "127.0.0.1"
 _LOG = logging.getLogger("fabric_client")
 _STATUS = re.compile(r"[A-Z][A-Z_]+: ")
 
@@ -105,16 +104,8 @@ class FrameworkGroup:
         Raises:
             EngineError: it has none.
         """
-        part, plan = self.joined.part, self.joined.answer.plan
-        if part.address:
-            return part.address
-        if len({one.node for one in plan.ranks}) == 1:
-            return _LOOPBACK
-        raise EngineError(
-            f"the plan of group {self.joined.identity.group!r} names no IP address of rank {self.launcher_rank}, "
-            f"and {self.framework} meets by IP",
-            hint="give the hosts' data network IP addresses, or a network for management",
-        )
+        joined = self.joined
+        return own_address(joined.answer.plan, joined.part, group=joined.identity.group, what=self.framework)
 
     def start(self, begin: Callable[[], None], end: Callable[[bool], None]) -> None:
         """Set the settings and start the framework's engine.
@@ -285,21 +276,3 @@ class Current:
 def _is_of_framework(error: Exception) -> bool:
     """Tell whether PyTorch or JAX may have raised it: the latter makes ValueErrors of "UNKNOWN: Gloo failed", too."""
     return isinstance(error, RuntimeError) or bool(_STATUS.match(str(error)))
-
-
-def checked_endpoint(told: str, *, what: str) -> tuple[str, int]:
-    """Return address and port of another rank's word, ``"ADDRESS PORT"``.
-
-    Args:
-        told: the word.
-        what: listens there, for the message.
-
-    Raises:
-        EngineError: it is no such thing.
-    """
-    host, _, port = told.partition(" ")
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(host)
-        if 0 < int(port) < 1 << 16:
-            return host, int(port)
-    raise EngineError(f"rank 0 does not tell where {what} is: {told[:60]!r}")

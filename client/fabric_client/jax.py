@@ -22,8 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fabric_client.endpoints import checked_endpoint
 from fabric_client.environment import identify
-from fabric_client.framework import Current, FrameworkGroup, checked_endpoint
+from fabric_client.framework import Current, FrameworkGroup
 from fabric_client.joining import join_group
 from fabricd.errors import CommunicatorError, InputError, UnavailableError
 from fabricd.install import install_line

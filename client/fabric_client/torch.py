@@ -14,12 +14,11 @@ on its address of that network alone, and the others learn it from the daemon, o
 """
 
 import importlib.util
-import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fabric_client.environment import identify
-from fabric_client.framework import Current, FrameworkGroup, checked_endpoint
+from fabric_client.framework import Current, FrameworkGroup
 from fabric_client.joining import join_group
 from fabricd.errors import CommunicatorError, InputError, UnavailableError
 from fabricd.install import install_line
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
 _STORE = "torch-store"
-_BACKLOG = 4096  # every rank connects at once; the kernel's own limit counts, too
 #: A rank that ends early takes its store along, if it is rank 0; PyTorch itself waits for nobody.
 _CLOSE_SECONDS = 10.0
 _current = Current("call fabric_client.torch.init_process_group() first")
@@ -161,30 +159,13 @@ def _end(peacefully: bool) -> None:
 
 
 def _store(made: FrameworkGroup, timeout: float) -> "TCPStore":
-    """Return the store by which PyTorch's backends connect, at rank 0's address of the planned network."""
-    import torch.distributed as dist
+    """Return the store by which PyTorch's backends connect; tell where it is."""
+    from fabric_client.torch_store import connect_store
 
-    listener = None
-    if made.rank == 0:
-        address = made.own_address()
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.create_server((address, 0), family=family, backlog=_BACKLOG)
-    try:
-        told = None if listener is None else f"{listener.getsockname()[0]} {listener.getsockname()[1]}"
-        host, port = checked_endpoint(made.meet(_STORE, told, timeout=timeout), what="the store")
-        made.spared.add(port)
-        # It takes the descriptor over, whatever comes of it.
-        descriptor = None if listener is None else listener.detach()
-    finally:
-        if listener is not None:
-            listener.close()
+    def meet(told: str | None) -> str:
+        return made.meet(_STORE, told, timeout=timeout)
+
+    store, host, port = connect_store(made.own_address(), made.rank, made.size, meet, timeout=timeout)
+    made.spared.add(port)
     made.lines.append(f"store: on {host} port {port}, where rank 0 listens on no other address")
-    return dist.TCPStore(
-        host,
-        port,
-        made.size,
-        descriptor is not None,
-        timeout=timedelta(seconds=timeout),
-        wait_for_workers=False,  # all have met at the daemon
-        master_listen_fd=descriptor,
-    )
+    return store

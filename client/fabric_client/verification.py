@@ -49,6 +49,8 @@ class Verification:
     bytes: int  #: of the array that was reduced
     because: tuple[str, ...]  #: the figures that the verdict rests on, one line a host
     hosts: tuple[HostTraffic, ...]
+    #: Whether GPUs' memory went to the network cards directly, on all ranks. None: no rank's engine tells.
+    direct_memory: bool | None = None
 
     @property
     def confirmed(self) -> bool:
@@ -60,38 +62,46 @@ class Verification:
         return "\n".join([f"{self.verdict} (all_reduce of {_mib(self.bytes)} over {hosts})", *self.because])
 
 
-def judge(hosts: Sequence[HostTraffic], nbytes: int, *, planned: bool, direct: bool | None = None) -> Verification:
+def judge(
+    hosts: Sequence[HostTraffic], nbytes: int, *, planned: bool, by_memory: bool = True, direct: bool | None = None
+) -> Verification:
     """Return what the traffic says of the plan.
 
     Args:
         hosts: all hosts of the group.
         nbytes: of the array that all ranks reduced between the two looks at the counters.
         planned: whether there is a plan.
+        by_memory: whether ranks of one host are to talk through memory; Gloo's do not.
         direct: whether GPUs' memory went to the network cards directly, as the engine says; None: nothing to say.
     """
     crosses = len(hosts) > 1
-    faults = [fault for host in hosts if (fault := _fault(host, nbytes, crosses=crosses)) is not None]
+    faults = [
+        fault for host in hosts if (fault := _fault(host, nbytes, crosses=crosses, by_memory=by_memory)) is not None
+    ]
     if not planned:
         verdict = Verdict.NO_PLAN
     elif faults:
         verdict = min(faults, key=list(Verdict).index)
     elif crosses and _crossed(hosts):
         verdict = Verdict.CROSS_RAIL
-    elif crosses and direct is False:
-        verdict = Verdict.GDR_NOT_USED
+    elif crosses and direct is False and any(":" in name for host in hosts for name in host.planned):
+        verdict = Verdict.GDR_NOT_USED  # an interface carries IP, for which there is no direct way
     else:
         verdict = Verdict.CONFIRMED
-    lines = tuple(_line(host, nbytes, crosses=crosses, planned=planned) for host in hosts)
-    return Verification(verdict=verdict, bytes=nbytes, because=lines, hosts=tuple(hosts))
+    lines = [_line(host, nbytes, crosses=crosses, planned=planned, by_memory=by_memory) for host in hosts]
+    if direct is not None:
+        lines.append(f"GPUs' memory: {'read and written by the cards' if direct else 'copied through the hosts'}")
+    return Verification(verdict=verdict, bytes=nbytes, because=tuple(lines), hosts=tuple(hosts), direct_memory=direct)
 
 
-def _fault(host: HostTraffic, nbytes: int, *, crosses: bool) -> Verdict | None:
+def _fault(host: HostTraffic, nbytes: int, *, crosses: bool, by_memory: bool) -> Verdict | None:
     """Return what is wrong on one host, or None."""
     loud = _loud(host, nbytes)
-    if host.ranks > 1 and any(host.carried[name].loopback for name in loud):
+    if by_memory and host.ranks > 1 and any(host.carried[name].loopback for name in loud):
         return Verdict.FELL_BACK_TO_SOCKET  # ranks of one host share memory, by plan
     if not crosses:
-        return None
+        silent = not by_memory and host.ranks > 1 and not any(host.carried[name].loopback for name in loud)
+        return Verdict.NOT_SEEN if silent else None
     ports = {name for name in host.planned if ":" in name}
     enough = _sum(host.carried, host.planned) >= _LEAST_SHARE * nbytes
     others = {name for name in loud if not host.on_planned(name) and not host.carried[name].loopback}
@@ -133,7 +143,7 @@ def _crossed(hosts: Sequence[HostTraffic]) -> bool:
     return len(sent) > 1 and any(abs(sent[rail] - received[rail]) > _NOISE_SHARE * total for rail in sent)
 
 
-def _line(host: HostTraffic, nbytes: int, *, crosses: bool, planned: bool) -> str:
+def _line(host: HostTraffic, nbytes: int, *, crosses: bool, planned: bool, by_memory: bool) -> str:
     """Return e.g. ``h0: eth1 (planned) sent 32.1 MiB, received 32.1 MiB; eth0 nothing``."""
     told = []
     for name in sorted({*_loud(host, nbytes), *(host.planned if crosses else ())}):
@@ -144,7 +154,7 @@ def _line(host: HostTraffic, nbytes: int, *, crosses: bool, planned: bool) -> st
         else:
             about = "about " if one.estimated else ""
             told.append(f"{name}{mark} sent {about}{_mib(one.sent)} and received {about}{_mib(one.received)}")
-    about_memory = "shared memory is planned; " if planned and not crosses else ""
+    about_memory = f"{'shared memory' if by_memory else 'loopback'} is planned; " if planned and not crosses else ""
     return f"{host.node}: {about_memory}{'; '.join(told) or 'no interface carried more than other traffic'}"
 
 

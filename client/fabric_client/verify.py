@@ -33,9 +33,22 @@ def verify_communicator(comm: "Communicator", nbytes: int, timeout: float | None
     comm.all_reduce(array, "max", out=array, timeout=timeout)
     comm.barrier(timeout=timeout)
     carried = between(before, read_counters(view))
-    report = zlib.compress(json.dumps(_report(comm.rank, plan, view, carried)).encode())
+    told = _report(comm.rank, plan, view, carried) | {"direct": comm._engine.direct_memory}
+    report = zlib.compress(json.dumps(told).encode())
     reports = [_unpacked(part) for part in comm._share(report, timeout)]
-    return judge(_hosts(reports), nbytes, planned=plan is not None, direct=comm._engine.direct_memory)
+    return judge(
+        _hosts(reports),
+        nbytes,
+        planned=plan is not None,
+        by_memory=plan is None or plan.engine != "gloo",
+        direct=_direct([report["direct"] for report in reports]),
+    )
+
+
+def _direct(told: Sequence[bool | None]) -> bool | None:
+    """Return what all ranks' engines say together: one that does not use it is enough."""
+    known = [one for one in told if one is not None]
+    return all(known) if known else None
 
 
 def _report(rank: int, plan: "GroupPlan | None", view: LocalView, carried: dict[str, Carried]) -> dict[str, Any]:

@@ -43,6 +43,10 @@ def _create_nccl() -> Communicator:
     return create_communicator(engine="nccl", device=device)
 
 
+def _create_gloo() -> Communicator:
+    return create_communicator(engine="gloo")
+
+
 SUBJECTS = {
     "mpi": Subject(
         name="mpi",
@@ -63,5 +67,13 @@ SUBJECTS = {
         tags=False,
         wide16=False,
         crosses=False,
+    ),
+    # What PyTorch's Gloo has arithmetic for.
+    "gloo": Subject(
+        name="gloo",
+        create=_create_gloo,
+        numeric="?bBilefdFD",
+        moved=("g", ">i4", [("a", "i1"), ("b", "f8")]),
+        put=np.copy,
     ),
 }

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from fabric_client import jax
-from fabric_client.framework import Current, FrameworkGroup, checked_endpoint
+from fabric_client.endpoints import checked_endpoint
+from fabric_client.framework import Current, FrameworkGroup
 from fabricd.errors import CommunicatorError, EngineError, GroupAbortedError, RankLostError
 from fabricd.localview import LocalView, ViewInterface
 from fabricd.model.plan import GroupPlan, RankSlice, Setting

@@ -17,19 +17,19 @@ from fabric_client.engine.mpi_requests import (
     MpiPending,
     block_of,
     blocks_in_bytes,
-    divided,
     in_bytes,
     map_error,
-    narrowed,
-    reduced_in_float32,
     typed,
 )
+from fabric_client.engine.pair import PairSum
+from fabric_client.engine.rounding import divided, narrowed, reduced_in_float32
 from fabric_client.engine.segments import Segments
 from fabric_client.ops import ReduceOp
 from fabricd.errors import InputError
 from fabricd.units import format_size
 
-_AVERAGE = ReduceOp.AVERAGE  # a module's name is looked up faster than an enum's member
+# A module's name is looked up faster than an enum's member.
+_SUM, _AVERAGE = ReduceOp.SUM, ReduceOp.AVERAGE
 
 
 class MpiEngine:
@@ -64,6 +64,7 @@ class MpiEngine:
         self._control = control
         self._segments = segments
         self._in_one_go = segments.size.nbytes
+        self._other = 1 - self.rank if self.size == 2 else None
         self._end = end
         self._lines = lines
 
@@ -81,6 +82,11 @@ class MpiEngine:
             wide = array.astype(np.float32)
             narrow = narrowed(wide, out, op, self.size)
             return self._start(comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
+        if self._other is not None and (op is _SUM or op is _AVERAGE):
+            # Pieces have a tag of their own: they are started later than what the program started after them.
+            return PairSum(
+                self._segments.comm, self._other, comm is self._segments.comm, array, out, divided(out, op, 2)
+            )
         count = array.size
         source = MPI.IN_PLACE if array is out else (array, count, datatype)
         try:
@@ -272,7 +278,8 @@ class MpiEngine:
     def describe(self) -> tuple[str, ...]:
         """See the protocol."""
         pieces = f"all_reduce and reduce of more than {format_size(self._in_one_go)}: {self._segments.describe()}"
-        return (*self._lines, pieces)
+        pair = () if self._other is None else ("all_reduce of sums: each of the two ranks adds what the other sends",)
+        return (*self._lines, *pair, pieces)
 
     def _start(
         self, function: Callable[..., Any], *arguments: Any, after: Callable[[], None] | None = None, status: Any = None

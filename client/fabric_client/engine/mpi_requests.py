@@ -29,7 +29,7 @@ OPS = {
     ReduceOp.BITWISE_OR: MPI.BOR,
     ReduceOp.BITWISE_XOR: MPI.BXOR,
 }
-#: numpy's type characters name C types, as MPI's datatypes do. 16-bit floats have none: see ``reduced_in_float32``.
+#: numpy's type characters name C types, as MPI's datatypes do. 16-bit floats have none: see ``rounding``.
 TYPES = {
     "?": MPI.UINT8_T,  # false and true are 0 and 1; MPI's own bool has neither minimum nor maximum
     "b": MPI.SIGNED_CHAR,
@@ -154,11 +154,6 @@ def map_error(error: Any) -> EngineError:
     return EngineError("MPI: " + " ".join(error.Get_error_string().split()), details=details)
 
 
-def reduced_in_float32(array: Array) -> bool:
-    """Tell whether an array is of 16-bit floats: float16, or bfloat16, the only one of its kind that is reduced."""
-    return array.dtype.char == "e" or array.dtype.kind == "V"
-
-
 def typed(array: Array, count: int | None = None) -> list[Any]:
     """Return a buffer for data that is computed with; ``count`` is of one block where MPI counts blocks."""
     return [array, array.size if count is None else count, TYPES[array.dtype.char]]
@@ -179,26 +174,3 @@ def block_of(array: Array, counts: Sequence[int], rank: int) -> Array:
     """Return one of those blocks, flat."""
     first = sum(counts[:rank])
     return array.reshape(-1)[first : first + counts[rank]]
-
-
-def divided(out: Array, op: ReduceOp, size: int) -> Callable[[], None] | None:
-    """Return what makes an average of a sum, for AVERAGE."""
-    if op is not ReduceOp.AVERAGE:
-        return None
-
-    def divide() -> None:
-        np.divide(out, size, out=out)
-
-    return divide
-
-
-def narrowed(wide: Array, out: Array, op: ReduceOp, size: int) -> Callable[[], None]:
-    """Return what brings a reduction back from the float32 that it was done in."""
-
-    def narrow() -> None:
-        if op is ReduceOp.AVERAGE:
-            np.divide(wide, size, out=wide)
-        with np.errstate(over="ignore"):  # beyond its range is inf, as in any arithmetic of 16 bits
-            out[...] = wide
-
-    return narrow

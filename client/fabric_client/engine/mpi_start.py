@@ -12,7 +12,7 @@ from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi import MpiEngine
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import MpiPending
-from fabric_client.engine.segments import Segments, agree, choose_piece_size
+from fabric_client.engine.segments import PieceSize, Segments, agree, choose_piece_size
 from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
 from fabric_client.pmi import PmiServer, PmiSession
 from fabric_client.progress import wait_for
@@ -125,7 +125,9 @@ class PlannedStart:
                 mpi_library.initialize(self._failure, deadline=self._deadline)
             os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
             atexit.register(self._answer_finalize, os.getpid())
-            comm, control, segments = _communicators(answer.size, len(beside), self._complete)
+            network = next((one for one in answer.plan.networks if one.chosen), None)
+            piece = choose_piece_size(answer.size, len(beside), network)
+            comm, control, segments = _communicators(piece, self._complete)
         finally:
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
             mpi_library.unlink_segments(answer.kvsname)
@@ -197,7 +199,8 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
     beside = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
     ranks_on_host = int(beside.Get_size())
     beside.Free()
-    comm, control, segments = _communicators(int(MPI.COMM_WORLD.Get_size()), ranks_on_host, complete)
+    piece = choose_piece_size(int(MPI.COMM_WORLD.Get_size()), ranks_on_host)
+    comm, control, segments = _communicators(piece, complete)
     if started_here:
         mpi_library.unlink_segments(None)
     lines = (f"{mpi_library.library_version()}, {who}; no plan, no daemon",)
@@ -211,11 +214,11 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
 
 
 def _communicators(
-    size: int, ranks_on_host: int, complete: Callable[[Pending], None]
+    piece: PieceSize, complete: Callable[[Pending], None]
 ) -> tuple["MPI.Intracomm", "MPI.Intracomm", Segments]:
     """Return what an engine runs on; collective."""
     comm, control, own = _duplicate(complete), _duplicate(complete), _duplicate(complete)
-    return comm, control, Segments(own, agree(own, choose_piece_size(size, ranks_on_host), complete))
+    return comm, control, Segments(own, agree(own, piece, complete))
 
 
 def _duplicate(complete: Callable[[Pending], None]) -> "MPI.Intracomm":

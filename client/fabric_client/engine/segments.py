@@ -23,8 +23,12 @@ from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import UNDER_WAY, MpiPending, map_error, typed
 from fabricd.errors import EngineError, FabricError
+from fabricd.model.path import Transport
+from fabricd.model.plan import NetworkChoice
 from fabricd.smallfile import read_bytes
-from fabricd.units import format_size
+from fabricd.units import format_bandwidth, format_latency, format_size
+
+_BY_TCP = (Transport.ETHERNET, Transport.INTERNET)
 
 #: Half of what the C library maps anew, so that a buffer and what else a rank takes stay in memory that it has.
 _FEWEST_SWITCHES_BYTES = 16 << 20
@@ -33,7 +37,16 @@ _PIECES_IN_CACHE = 8
 #: Below, starting a piece costs more than the cache saves.
 _LEAST_BYTES = 512 << 10
 _ASSUMED_BYTES = 1 << 20
+#: Of a CPU's own cache: source, result, what is received and what the kernel holds of it, by TCP.
+_PIECES_IN_OWN_CACHE = 4
+_OWN_CACHE_LEVEL = 2
+_ASSUMED_OWN_BYTES = 256 << 10
+#: Each step of a piece begins with one message's way through the network, in which nothing moves: that is a
+#: sixteenth of the time at most.
+_WAYS_IN_PIECE = 16
 _MAX_CACHES = 16
+#: Operations of few pieces do not ask first whether ranks are crowded: that is one more message's way.
+_ASKING_PIECES = 4
 #: Each wait for a peer may then take a time slice, and small pieces wait often. Alone, a rank is hardly ever displaced.
 _CROWDED_SWITCHES_PER_SECOND = 50
 _LOOK_SECONDS = 0.1
@@ -47,21 +60,24 @@ class PieceSize:
     because: str
 
 
-def choose_piece_size(size: int, ranks_on_host: int, *, sys_root: Path = Path("/sys")) -> PieceSize:
+def choose_piece_size(
+    size: int, ranks_on_host: int, network: NetworkChoice | None = None, *, sys_root: Path = Path("/sys")
+) -> PieceSize:
     """Return the size of piece that suits this rank.
 
     Args:
         size: ranks in all.
         ranks_on_host: how many of them share this one's host.
+        network: what joins the hosts, where a plan says.
         sys_root: where sysfs is mounted. Source: kernel Documentation/ABI/testing/sysfs-devices-system-cpu.
     """
-    if size > ranks_on_host:
-        return PieceSize(_FEWEST_SWITCHES_BYTES, "ranks on other hosts: as few pieces as memory is reused with")
     cpus = os.sched_getaffinity(0)
+    if size > ranks_on_host:
+        return _between_hosts(size, network, sys_root / f"devices/system/cpu/cpu{min(cpus)}/cache")
     if ranks_on_host > len(cpus):
         why = f"{ranks_on_host} ranks share {len(cpus)} CPUs, which each piece switches between"
         return PieceSize(_FEWEST_SWITCHES_BYTES, why)
-    cache = _last_cache(sys_root / f"devices/system/cpu/cpu{min(cpus)}/cache")
+    cache = max(_caches(sys_root / f"devices/system/cpu/cpu{min(cpus)}/cache"), default=None)
     if cache is None:
         return PieceSize(_ASSUMED_BYTES, "the cache's size is unknown")
     level, nbytes, sharing = cache
@@ -70,8 +86,25 @@ def choose_piece_size(size: int, ranks_on_host: int, *, sys_root: Path = Path("/
     return PieceSize(piece, f"an L{level} cache of {format_size(nbytes)} for {ranks} ranks")
 
 
-def _last_cache(directory: Path) -> tuple[int, int, int] | None:
-    """Return level, bytes and number of CPUs of the cache that is nearest to memory, or None where that is unknown."""
+def _between_hosts(size: int, network: NetworkChoice | None, caches: Path) -> PieceSize:
+    """Return what suits TCP, whose every byte the CPU copies: out of its own cache, if the network is not too far."""
+    if network is None or network.transport not in _BY_TCP:
+        return PieceSize(_FEWEST_SWITCHES_BYTES, "ranks on other hosts: as few pieces as memory is reused with")
+    bandwidth, latency = network.bandwidth_bytes_per_second, network.latency_seconds
+    if not bandwidth or latency is None:
+        return PieceSize(_FEWEST_SWITCHES_BYTES, f"how fast {network.network} is is not known")
+    own = max((nbytes for level, nbytes, _ in _caches(caches) if level == _OWN_CACHE_LEVEL), default=0)
+    cached = max(_ASSUMED_OWN_BYTES, own // _PIECES_IN_OWN_CACHE)
+    far = latency * bandwidth * _WAYS_IN_PIECE * math.ceil(math.log2(size))
+    if far <= cached:
+        why = f"an L2 cache of {format_size(own)}" if own else "the L2 cache's size is unknown"
+        return PieceSize(min(_FEWEST_SWITCHES_BYTES, cached), why)
+    told = f"{format_latency(latency)} at {format_bandwidth(bandwidth)} over {network.network}"
+    return PieceSize(min(_FEWEST_SWITCHES_BYTES, 1 << math.ceil(math.log2(far))), told)
+
+
+def _caches(directory: Path) -> list[tuple[int, int, int]]:
+    """Return level, bytes and number of CPUs of each cache whose sizes are told."""
     found = []
     for number in range(_MAX_CACHES):
         try:
@@ -82,7 +115,7 @@ def _last_cache(directory: Path) -> tuple[int, int, int] | None:
             found.append((int(level), int(size.removesuffix("K")) << 10, int(cpus.replace(",", ""), 16).bit_count()))
         except (OSError, ValueError):
             continue  # no such cache, or not told, as in some virtual machines
-    return max((cache for cache in found if cache[1] > 0 and cache[2] > 0), default=None)
+    return [cache for cache in found if cache[1] > 0 and cache[2] > 0]
 
 
 def agree(comm: Any, own: PieceSize, complete: Callable[[Pending], None]) -> PieceSize:
@@ -231,7 +264,7 @@ class _Segmented:
 
     def advance(self) -> bool:
         """Start the next piece as soon as one has ended; tell whether all have."""
-        if self._current is None and self._queue.size.nbytes < _FEWEST_SWITCHES_BYTES:
+        if self._current is None and self._asks():
             self._crowded, self._current = self._queue.crowded()
         while self._current is None or self._current.test():
             if self._next >= self._count:
@@ -246,6 +279,10 @@ class _Segmented:
             self._current, self._next = self._start(part), part.stop
             self._starting = False
         return False
+
+    def _asks(self) -> bool:
+        piece = self._queue.size.nbytes
+        return piece < _FEWEST_SWITCHES_BYTES and self._nbytes > _ASKING_PIECES * piece
 
     def _choose_step(self) -> int:
         crowded = self._crowded is not None and bool(self._crowded[0])

@@ -1,0 +1,36 @@
+"""What engines of host memory do around a reduction: 16-bit floats in float32, averages from sums."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fabric_client.arrays import Array
+from fabric_client.ops import ReduceOp
+
+
+def reduced_in_float32(array: Array) -> bool:
+    """Tell whether an array is of 16-bit floats: float16, or bfloat16, the only one of its kind that is reduced."""
+    return array.dtype.char == "e" or array.dtype.kind == "V"
+
+
+def divided(out: Array, op: ReduceOp, size: int) -> Callable[[], None] | None:
+    """Return what makes an average of a sum, for AVERAGE."""
+    if op is not ReduceOp.AVERAGE:
+        return None
+
+    def divide() -> None:
+        np.divide(out, size, out=out)
+
+    return divide
+
+
+def narrowed(wide: Array, out: Array, op: ReduceOp, size: int) -> Callable[[], None]:
+    """Return what brings a reduction back from the float32 that it was done in."""
+
+    def narrow() -> None:
+        if op is ReduceOp.AVERAGE:
+            np.divide(wide, size, out=wide)
+        with np.errstate(over="ignore"):  # beyond its range is inf, as in any arithmetic of 16 bits
+            out[...] = wide
+
+    return narrow
