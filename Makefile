@@ -2,7 +2,7 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd test-mpi4py test-slurm rdma test-schema fuzz check bench soak load clean
+.PHONY: help setup setup-tests demo test test-etcd test-faults test-mpi4py test-slurm rdma test-schema fuzz check bench soak load clean
 
 ARGS ?=
 MINUTES ?= 60
@@ -51,6 +51,9 @@ test-schema: setup-tests ## the HTTP interface against its own description, REQU
 fuzz: setup-tests ## fuzz what reads others' text and messages, SECONDS (60) for each of the targets; needs atheris
 	@python -c 'import atheris' 2>/dev/null || python -m pip install --quiet --no-input -e '.[fuzz]'
 	@python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
+
+test-faults: setup-tests ## 100 communicators, to each of which something happens; about 15 min, ARGS="--count 20 --seed 7"
+	@python -m tests.faults $(ARGS)
 
 soak: setup-tests ## an hour of a small cluster to which everything bad happens; MINUTES=10 for a short one
 	@python -m tests.soak --minutes $(MINUTES) $(ARGS)

@@ -13,14 +13,26 @@ if TYPE_CHECKING:
 
 
 class Family:
-    """The open communicators of one engine's start. What breaks one breaks all; the first one's end is that of all."""
+    """The open communicators of one engine's start. What breaks one breaks all; the first one's end is that of all.
+
+    Attributes:
+        blocked_in: set by who starts to wait for an operation.
+    """
 
     def __init__(self) -> None:
+        self.blocked_in = ""
         self._members: list[Runner] = []
 
     def add(self, runner: "Runner") -> None:
         """Take in one more."""
         self._members.append(runner)
+
+    def doing(self) -> str:
+        """Return the operation that this rank is in, "" for none; of several in the background the oldest."""
+        if self.blocked_in:
+            return self.blocked_in
+        pending = (work for runner in list(self._members) for work in runner.pending_works())
+        return next((work.what for work in pending), "")
 
     def mark_broken(self, error: BaseException) -> None:
         """Let nothing be started any more."""

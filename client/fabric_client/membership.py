@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+from fabric_client.lateness import why_late
 from fabric_client.rendezvous import Rendezvous
 from fabric_client.staleness import MapWatch
 from fabric_client.watch import GroupWatch
-from fabricd.errors import FabricError, GroupError, RankLostError
+from fabricd.errors import FabricError, GroupError, OperationTimeoutError, RankLostError
 from fabricd.model.plan import GroupPlan
 
 
@@ -34,6 +35,13 @@ class Membership:
             self._map_watch = MapWatch(self._rendezvous.connection, self.plan)
         return self._map_watch.changes
 
+    def explain(self, error: BaseException, what: str) -> None:
+        """Add to an operation's timeout why it did not end, as far as the daemon and the other ranks can tell."""
+        if isinstance(error, OperationTimeoutError) and "why" not in error.details:
+            why = why_late(self._rendezvous, self.plan, what)
+            error.details["why"] = why
+            error.message += f": {why}"
+
     def failure(self, during: str) -> FabricError | None:
         """Return why ``during`` cannot end well any more, or None. Cheap while all is well."""
         return self.watch.failure(during) if self.watch.alert else None
@@ -54,6 +62,7 @@ class Membership:
             what: who failed at what.
             error: of foreign errors only the type is told, their text may hold anything.
         """
+        self.explain(error, "")
         if isinstance(error, RankLostError | GroupError):
             self._go(self._rendezvous.leave)  # MPI's thread may still be at a fence: the connection stays
         else:

@@ -30,6 +30,7 @@ from fabricd.model.wire import (
     GroupStatus,
     JoinAnswer,
     JoinRequest,
+    RollAnswer,
 )
 from fabricd.units import format_ranges
 
@@ -45,6 +46,8 @@ _POLL_SECONDS = 10.0
 _LOCAL_FIRST_CONTACT_SECONDS = 3.0
 _RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS = 0.05, 1.0
 _GOODBYE_SECONDS = 2.0
+_ROLL_SECONDS = 4.0
+_DOING_MAX = 200
 _ACCEPTED = 202  #: others are still awaited
 #: A plan of ten thousand ranks is a few MB.
 _JOIN_ANSWER_MAX_BYTES = 1 << 28
@@ -86,6 +89,7 @@ class Rendezvous:
         self.member = member
         self._base = f"/v1/groups/{quote(member.group, safe='')}"
         self._contacted = False
+        self._awaited: tuple[int, ...] = ()  #: ranks for which the others wait, as last told
 
     @property
     def watch_path(self) -> str:
@@ -121,6 +125,7 @@ class Rendezvous:
             answer = self.connection.ask("PUT", path, body=request, accept=EVENT_LINES, wait=wait)
             if answer.status == _ACCEPTED:
                 status = from_json(answer.read(), GroupStatus, what=f"answer to {what}")
+                self._awaited = status.missing
                 self._tell_who_is_missing(status, time.monotonic() - began)
                 return None
             if answer.media_type != EVENT_LINES:
@@ -151,10 +156,29 @@ class Rendezvous:
             answer = self.connection.ask("POST", f"{self._base}/fence/{number}", body=request, wait=wait)
             content = answer.read()
             if answer.status == _ACCEPTED:
+                self._awaited = from_json(content, GroupStatus, what=f"answer to {what}").missing
                 return None
             return from_json(content, FenceAnswer, what=f"answer to {what}").keys
 
         return self._until(time.monotonic() + timeout, ask, what)
+
+    def roll(self) -> RollAnswer:
+        """Have the daemon ask every member what it is doing; it answers within 2 s.
+
+        Raises:
+            FabricError: it does not answer, or what became of the group.
+        """
+        path = f"{self._base}/members/{self.member.rank}/roll"
+        return self.connection.post(path, RollAnswer, body={}, seconds=_ROLL_SECONDS)
+
+    def here(self, doing: str) -> None:
+        """Answer such a question.
+
+        Raises:
+            FabricError: the daemon does not take it.
+        """
+        path = f"{self._base}/members/{self.member.rank}/doing"
+        self.connection.request("PUT", path, params={"what": doing[:_DOING_MAX]}, seconds=_ROLL_SECONDS)
 
     def leave(self) -> bool:
         """Tell the daemon that this rank goes in peace; tell whether it heard."""
@@ -215,7 +239,9 @@ class Rendezvous:
         if last is not None and not self._contacted:
             raise UnreachableError(f"{what}: {last.message}", hint=last.hint) from last
         raise GroupTimeoutError(
-            f"{what}: no answer within {deadline - started:.0f} s" + (f" (last: {last.message})" if last else "")
+            f"{what}: no answer within {deadline - started:.0f} s"
+            + (f"; not come: rank {format_ranges(self._awaited)}" if self._awaited else "")
+            + (f" (last: {last.message})" if last else "")
         ) from last
 
     def _give_up_on_nobody(self, failing_since: float, error: TransientError) -> None:

@@ -77,6 +77,8 @@ class Runner:
         self._works: dict[int, Work] = {}
         self._orphans: list[object] = []
         self.collectives = threading.Lock()
+        if self.leads and membership is not None:
+            membership.watch.doing = self._family.doing
         _live.add(self)
 
     def run(
@@ -102,6 +104,7 @@ class Runner:
         if not self._usable:
             raise self._why_unusable(what)
         pending: Pending | None = None
+        self._family.blocked_in = what
         began = time.monotonic()
         try:
             pending = start(*arguments)
@@ -121,6 +124,8 @@ class Runner:
             if verdict is error:
                 raise
             raise verdict from error
+        finally:
+            self._family.blocked_in = ""
         self.tally.add(name, nbytes, time.monotonic() - began)
 
     def work(
@@ -320,6 +325,8 @@ class Runner:
         self._orphans.append(orphan)
         if isinstance(error, EngineError) and error.details.get("peer_may_be_lost"):
             error = self._verdict(what) or error
+        elif self.membership is not None:
+            self.membership.explain(error, what)
         self._family.mark_broken(error)
         return error
 

@@ -46,6 +46,18 @@ def concerns(event: Event, plan: GroupPlan) -> str:
     return f"{event.node}: {event.subject} ({mark}) {event.kind.replace('_', ' ')}{change}"
 
 
+def changes_since(connection: Connection, plan: GroupPlan) -> list[str]:
+    """Return what has changed on the map since a plan was made and concerns it; nothing where that is not known.
+
+    Raises:
+        FabricError: the daemon does not answer.
+    """
+    if not plan.map_cursor:
+        return []
+    page = connection.get("/v1/events", EventPage, params={"since": plan.map_cursor})
+    return [text for event in page.events if (text := concerns(event, plan))]
+
+
 def _is_among(subject: str, devices: AbstractSet[str]) -> bool:
     """Tell whether an event is about one of these; an HCA's events are about all of its ports."""
     return subject in devices or subject in {device.partition(":")[0] for device in devices}

@@ -50,12 +50,14 @@ class GroupWatch:
     Attributes:
         alert: something happened that may concern a pending operation; cheap to read in a loop, from any thread.
         watched: False once the daemon does not know the group any more.
+        doing: tells which operation this rank is in; called in the watching thread when others wait in vain.
         on_failure: called once, in the watching thread, when the group has failed; for engines that nothing else wakes.
     """
 
     def __init__(self, rendezvous: Rendezvous, stream: Answer | None = None) -> None:
         self.alert = False
         self.watched = True
+        self.doing: Callable[[], str] = str
         self.on_failure: Callable[[FabricError], None] = lambda error: None
         self._rendezvous = rendezvous
         self._group = rendezvous.member.group
@@ -140,6 +142,9 @@ class GroupWatch:
             self._left.update(set(event.ranks) - {self._rendezvous.member.rank})
             self._left_at = time.monotonic()
             self.alert = self.alert or bool(self._left)
+        elif event.kind == "roll":
+            with contextlib.suppress(FabricError):  # then the others hear that this rank is silent
+                self._rendezvous.here(self.doing())
         elif event.kind == "aborted":
             self._fail(GroupAbortedError(f"group {self._group!r} was aborted: {event.reason or 'no reason given'}"))
         elif event.kind == "fenced":

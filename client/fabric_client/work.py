@@ -54,6 +54,11 @@ class Work:
         self._result: Any = None
         self._error: FabricError | None = None
 
+    @property
+    def what(self) -> str:
+        """Name of the operation, as in errors."""
+        return self._what
+
     def done(self) -> bool:
         """Drive the operation on, and tell whether it has ended, well or not. Never blocks on other ranks."""
         if self._pending is None or not self._lock.acquire(blocking=False):  # another thread drives it on

@@ -20,12 +20,13 @@ from fabricd.cluster.groups_keeping import RecordKeeper
 from fabricd.cluster.groups_limits import Limits, check_join, check_keys
 from fabricd.cluster.groups_live import Group, Ticket
 from fabricd.cluster.groups_record import GroupStore, state_of
+from fabricd.cluster.groups_roll import RollCall
 from fabricd.cluster.groups_state import RECONNECT_SECONDS, GroupState
 from fabricd.cluster.groups_stream import WatchStream
 from fabricd.errors import FabricError, GroupConflictError
 from fabricd.localview import LocalView
 from fabricd.model.plan import GroupPlan
-from fabricd.model.wire import FenceRequest, GroupStatus, JoinRequest, WatchEvent
+from fabricd.model.wire import FenceRequest, GroupStatus, JoinRequest, RollAnswer, WatchEvent
 from fabricd.shortage import Shortages
 
 _log = logging.getLogger("fabricd.groups")
@@ -195,6 +196,31 @@ class GroupService:
             del group.streams[stream.number]
             if not self._stopped:
                 self._apply(group, ev.WatchClosed(rank=rank, stream=stream.number))
+
+    async def call_roll(self, name: str, rank: int, shown: Credentials) -> RollAnswer:
+        """Ask every member what it is doing, and return what they say, on behalf of one of them.
+
+        Raises:
+            FabricError: refused, or what became of the group.
+        """
+        group = self._book.of_member(name, rank, shown)
+        group.state.check()
+        if group.roll is None or not group.roll.is_kept(self._clock()):
+            there = [member.rank for member in group.state.members.values() if not member.left]
+            group.roll = RollCall(there, self._clock())
+            for stream in group.streams.values():
+                stream.put(WatchEvent(kind="roll"))
+        return await group.roll.answer()
+
+    def here(self, name: str, rank: int, doing: str, shown: Credentials) -> None:
+        """Take a member's answer to a roll call.
+
+        Raises:
+            GroupGoneError: it is no member.
+        """
+        group = self._book.of_member(name, rank, shown)
+        if group.roll is not None:
+            group.roll.here(rank, doing)
 
     def leave(self, name: str, rank: int, shown: Credentials) -> None:
         """Let a member go in peace.

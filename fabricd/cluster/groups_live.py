@@ -5,6 +5,7 @@ import hmac
 from dataclasses import dataclass, replace
 
 from fabricd.cluster.groups_access import Access
+from fabricd.cluster.groups_roll import RollCall
 from fabricd.cluster.groups_state import GroupState
 from fabricd.cluster.groups_stream import WatchStream
 from fabricd.model.codec import to_json
@@ -29,6 +30,7 @@ class Group:
         self.joined = asyncio.Event()
         self.fenced = asyncio.Event()
         self.planning: asyncio.Task[None] | None = None
+        self.roll: RollCall | None = None  #: the latest
         self._bare: tuple[RankSlice, ...] | None = None  #: the plan's slices without settings
         self._encoded: tuple[int, bytes] | None = None  #: the latest fence's answer
 

@@ -54,11 +54,13 @@ class MeasuringPlanner:
         Raises:
             FabricError: there is none; says why.
         """
+        cursor = self._nodes.history.cursor
         known_nodes = self._nodes.snapshots() if self._nodes.ready else {}
         nodes = await in_thread(lambda: dict(self._files.applied(known_nodes)), name="placement")
         known = await in_thread(lambda: survey(views, nodes), name="survey")
         measurements, unmeasured = await self._measure(known.pairs)
         plan = await in_thread(lambda: plan_group(engine, views, nodes, measurements, unmeasured), name="plan")
+        plan = replace(plan, map_cursor=cursor)
         if not any(view.world for view in views.values()):
             return plan
         # Ranks cannot see one another's views, and whether an MPI that runs already is shared by all decides all.

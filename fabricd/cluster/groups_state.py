@@ -119,13 +119,14 @@ class GroupState:
     def status(self) -> GroupStatus:
         """Return what a member may know."""
         waiting = self.phase is GroupPhase.FORMING
+        there = self.members if waiting else self.open_round
         return GroupStatus(
             group=self.name,
             incarnation=self.incarnation,
             size=self.size,
             phase=self.phase,
             present=tuple(sorted(rank for rank, member in self.members.items() if not member.left)),
-            missing=tuple(rank for rank in range(self.size) if rank not in self.members) if waiting else (),
+            missing=tuple(rank for rank in range(self.size) if rank not in there) if waiting or there else (),
             lost=self.failure.ranks if self.failure else (),
             left=tuple(sorted(self.left)),
             reason=self.failure.reason if self.failure else "",

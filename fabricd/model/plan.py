@@ -71,3 +71,5 @@ class GroupPlan:
     #: PMI_process_mapping, e.g. "(vector,(0,2,1))": which ranks truly share memory.
     process_mapping: str = ""
     because: tuple[str, ...] = ()
+    #: Where the map's history ended when this was planned (``/v1/events?since=``); "" where nobody follows it.
+    map_cursor: str = ""

@@ -6,6 +6,8 @@ A rank talks to the group's owner, one daemon::
     POST   /v1/groups/{group}/fence/{round}?wait=S    FenceRequest -> 200 FenceAnswer | 202 GroupStatus
     GET    /v1/groups/{group}/members/{rank}/watch    stream of WatchEvent, one JSON object a line; held open as
                                                       long as the rank lives: its end without a leave is a loss
+    POST   /v1/groups/{group}/members/{rank}/roll     -> RollAnswer: who answers, and what each is doing; within 2 s
+    PUT    /v1/groups/{group}/members/{rank}/doing?what=TEXT   the answer to the event "roll" -> 204
     DELETE /v1/groups/{group}/members/{rank}          leave -> 204
     DELETE /v1/groups/{group}?reason=TEXT             abort -> 204
     GET    /v1/groups/{group}                         GroupStatus
@@ -37,6 +39,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fabricd.localview import LocalView
+from fabricd.model.observation import missing_word
 from fabricd.model.plan import GroupPlan
 
 SECRET_HEADER = "X-Fabricd-Group-Secret"  # noqa: S105 - the name of a header, no secret
@@ -86,6 +89,11 @@ class GroupPhase(StrEnum):
     RUNNING = "running"
     ENDED = "ended"  #: every rank left
     FAILED = "failed"  #: aborted, timed out, fenced, or lost ranks
+    OTHER = "other"  #: a phase that this version does not know; only in what others tell
+
+    @classmethod
+    def _missing_(cls, value: object) -> "GroupPhase | None":
+        return missing_word(value, cls.OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +105,7 @@ class GroupStatus:
     size: int
     phase: GroupPhase
     present: tuple[int, ...] = ()
-    missing: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()  #: that have not come: while it is forming, to the group; while it runs, to the fence
     lost: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
     reason: str = ""
@@ -124,7 +132,16 @@ class FenceAnswer:
 class WatchEvent:
     """Something happened to the group."""
 
-    #: "hello", "alive" (heartbeat), "lost", "left", "aborted", "fenced", "stopping" (the daemon ends; reconnect).
+    #: "hello", "alive" (heartbeat), "lost", "left", "aborted", "fenced", "stopping" (the daemon ends; reconnect), and
+    #: "roll" (say what this rank is doing). Others are of later versions, and mean nothing to this one.
     kind: str
     ranks: tuple[int, ...] = ()
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollAnswer:
+    """Who of a group's members answers. Those that left are not called."""
+
+    silent: tuple[int, ...] = ()  #: stopped, or their hosts hang or cannot be reached; or of a version before this
+    doing: dict[str, str] = field(default_factory=dict)  #: by rank: the operation that it is in, "" for none

@@ -139,6 +139,15 @@ def is_stopped() -> None:
         say(fine=sum_of_ranks(comm))
 
 
+def waits_for_a_stopped_one() -> None:
+    """Rank 1 is stopped for longer than the others wait in an operation."""
+    comm = create_communicator()
+    if comm.rank == 1:
+        subprocess.Popen(["/bin/sh", "-c", f"sleep 6; kill -CONT {os.getpid()}"], start_new_session=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    comm.all_reduce(ONES, timeout=1.0)
+
+
 def aborts() -> None:
     """Rank 0 aborts the group with a reason."""
     comm = create_communicator()

@@ -283,9 +283,18 @@ def test_the_others_learn_that_a_rank_failed_but_not_its_secrets(play, scene):
 
 def test_an_operation_that_lasts_too_long_ends_the_group_with_its_name(play):
     ended = play("times_out")
-    assert last_line(ended[1]).endswith("OperationTimeoutError: all_reduce did not end within 0.5 s")
+    why = "all_reduce did not end within 0.5 s: rank 0 is in no operation"
+    assert last_line(ended[1]).endswith(f"OperationTimeoutError: {why}")
     assert "GroupAbortedError" in last_line(ended[0])
-    assert "rank 1: all_reduce did not end within 0.5 s" in last_line(ended[0])
+    assert f"rank 1: {why}" in last_line(ended[0])
+
+
+def test_an_operation_that_waits_for_a_stopped_process_names_it(play):
+    ended = play("waits_for_a_stopped_one", size=3)
+    for rank in (0, 2):
+        assert "all_reduce did not end within 1 s: rank 1 (" in last_line(ended[rank])
+        assert ") does not answer" in last_line(ended[rank])
+    assert "GroupAbortedError" in last_line(ended[1])  # when it goes on
 
 
 def test_ctrl_c_is_heard_in_an_operation(play):

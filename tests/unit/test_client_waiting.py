@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -184,6 +185,7 @@ def test_explain_tells_the_plan_in_a_few_lines():
     class Member:
         def __init__(self):
             self.plan = plan
+            self.watch = SimpleNamespace()
 
         def describe(self):
             return "watched, daemon at http://a:1"
