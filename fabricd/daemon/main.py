@@ -31,7 +31,7 @@ from fabricd.daemon.notify import Notifier
 from fabricd.daemon.probing import Prober, Source
 from fabricd.daemon.ready import Ready, announce, retract
 from fabricd.daemon.reloading import Reloader
-from fabricd.daemon.room import connection_limit
+from fabricd.daemon.room import Room, connection_limit
 from fabricd.daemon.server import Server
 from fabricd.errors import FabricError
 from fabricd.metrics import GroupCollector, NodeCollector, ShortageCollector
@@ -100,10 +100,9 @@ class Daemon:
         self._store: EtcdStore | None = None
         self._notifier = Notifier()
         self._stopping = asyncio.Event()
+        self._room: Room | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reloader = Reloader(
-            self.services, launch.reload, lambda: self._peers.follow(self._peer_settings()), self._notifier
-        )
+        self._reloader = Reloader(self.services, launch.reload, self._take_up, self._notifier)
         self.services.reload = self._reloader.reload
         self._warnings = loaded.warnings
         self._failure: BaseException | None = None
@@ -135,6 +134,7 @@ class Daemon:
         app = create_app(self.services)
         limit = connection_limit(self.services.config.max_connections)
         server = Server(app, self._stopping, limit, self.services.shortages, self._beat, tls=self._tls())
+        self._room = server.room
         url = self._url(tcp)
         self._start(self._prober.run, "probing")
         if self._launch.live:
@@ -237,6 +237,12 @@ class Daemon:
         announce(ready, file=self._launch.ready_file, descriptor=self._launch.ready_descriptor)
         self._notifier.ready()
         _log.info("ready", extra={"facts": {"url": ready.url, "socket": ready.socket, "node_id": ready.node_id}})
+
+    def _take_up(self) -> None:
+        """Go by a configuration, or credentials, that are new."""
+        self._peers.follow(self._peer_settings())
+        if self._room is not None:
+            self._room.resize(connection_limit(self.services.config.max_connections))
 
     def _peer_settings(self) -> PeerSettings:
         config = self.services.config

@@ -87,6 +87,11 @@ class Room:
             self._limit = self._most
             self._fill_reserve()
 
+    def resize(self, limit: int) -> None:
+        """Have room for another number of connections; those that there are stay."""
+        self._most = limit
+        self.widen()
+
     def close(self) -> None:
         """Give the reserve back."""
         while self._reserve:

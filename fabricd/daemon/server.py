@@ -64,8 +64,8 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._stopping = stopping
         self._beat = beat
-        self._room = Room(max_connections, cast(set[Connection], self.server_state.connections), shortages)
-        self._door = TlsDoor(self._protocol, tls, self._room.full) if tls else None
+        self.room = Room(max_connections, cast(set[Connection], self.server_state.connections), shortages)
+        self._door = TlsDoor(self._protocol, tls, self.room.full) if tls else None
         self._acceptors: list[Acceptor] = []
 
     @contextlib.contextmanager
@@ -78,11 +78,11 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             over_tcp = listener.family != socket.AF_UNIX
             make = self._door.visitor if self._door is not None and over_tcp else self._protocol
-            self._acceptors.append(Acceptor(listener, make, self._room))
+            self._acceptors.append(Acceptor(listener, make, self.room))
         self.started = True
 
     def _protocol(self) -> Protocol:
-        return Protocol(config=self.config, server_state=self.server_state, app_state={}, room=self._room)
+        return Protocol(config=self.config, server_state=self.server_state, app_state={}, room=self.room)
 
     async def main_loop(self) -> None:
         """Beat every second until the daemon is to stop."""
@@ -90,7 +90,7 @@ class Server(uvicorn.Server):
         while not self._stopping.is_set():
             await self.on_tick(0)  # sets the Date header
             self._beat()
-            self._room.widen()
+            self.room.widen()
             begun = loop.time()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEAT_SECONDS):
@@ -103,7 +103,7 @@ class Server(uvicorn.Server):
         """Stop listening, let answers under way end, then end the rest."""
         for acceptor in self._acceptors:
             acceptor.close()
-        self._room.close()
+        self.room.close()
         if self._door is not None:
             self._door.close()
         for listener in sockets or []:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -147,6 +148,27 @@ def test_reload_says_what_only_a_restart_changes(tmp_path):
         config.write_text('log_format = "json"\nprobe_interval_seconds = 5\n')
         running.process.send_signal(signal.SIGHUP)
         eventually(lambda: "settings=log_format" in running.log, told=[running])
+
+
+def test_reload_changes_limits_and_the_level_of_the_log(tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text("max_connections = 16\n")
+    with daemon(tmp_path, "--config", str(config)) as running, ExitStack() as stack:
+        address = ("127.0.0.1", int(running.url.rpartition(":")[2]))
+        for _ in range(16):
+            stream = stack.enter_context(socket.create_connection(address))
+            stream.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+            assert stream.recv(12) == b"HTTP/1.1 200"
+        assert running.get("/v1/node").status_code == 503
+        assert " debug " not in running.log
+        config.write_text('max_connections = 64\nmax_body_bytes = 2048\nlog_level = "debug"\n')
+        running.process.send_signal(signal.SIGHUP)
+        eventually(lambda: running.get("/v1/node").status_code == 200, told=[running])
+        with running.unix() as client:
+            assert client.post("/v1/plans", content=bytes(2049)).status_code == 413
+        with socket.create_connection(address) as leaves:
+            leaves.sendall(b"POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        eventually(lambda: " debug fabricd.http: a client left" in running.log, told=[running])
 
 
 def test_two_daemons_cannot_share_a_socket_and_the_other_is_named(tmp_path):
