@@ -1,4 +1,4 @@
-"""Secrets planted wherever a daemon reads some, and looked for wherever it, its programs or the kernel tell anything."""
+"""Secrets planted wherever a daemon reads some, and looked for wherever it or its programs tell anything."""
 
 import asyncio
 import json
