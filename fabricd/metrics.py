@@ -135,7 +135,7 @@ class GroupCollector(Collector):
         """Yield the number of groups by phase."""
         phases = [group.state.phase for group in self._groups.all()]
         groups = GaugeMetricFamily("fabricd_groups", "Groups by phase.", labels=["phase"])
-        for phase in GroupPhase:
+        for phase in (phase for phase in GroupPhase if phase is not GroupPhase.OTHER):
             groups.add_metric([phase.value], phases.count(phase))
         yield groups
 

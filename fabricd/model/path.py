@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fabricd.model.observation import Evidence
+from fabricd.model.observation import Evidence, missing_word
 
 
 class PathType(StrEnum):
@@ -21,6 +21,11 @@ class PathType(StrEnum):
     SYS = "SYS"  #: across NUMA nodes
     NET = "NET"  #: across a network
     DIS = "DIS"  #: no path
+    OTHER = "other"  #: a type that this version does not know
+
+    @classmethod
+    def _missing_(cls, value: object) -> "PathType | None":
+        return missing_word(value, cls.OTHER)
 
 
 class Transport(StrEnum):
@@ -39,6 +44,10 @@ class Transport(StrEnum):
     ETHERNET = "ethernet"
     INTERNET = "internet"
     UNKNOWN = "unknown"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Transport | None":
+        return missing_word(value, cls.UNKNOWN)
 
 
 #: What paths are compared for, unless a request says otherwise: large enough for bandwidth to decide.

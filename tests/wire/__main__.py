@@ -1,0 +1,76 @@
+"""``python -m tests.wire COMMIT...``: daemons, clients and ranks of this version with those of earlier commits.
+
+Each follows the other as a peer, answers the other's ``fabricctl``, and forms a group of the other's ranks. Needs the
+repository's history, which the suite does not: that reads recorded documents.
+"""
+
+import json
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.wire.versions import HERE, Version, at_commit
+
+_PEERS_SECONDS = 20.0
+_RANK = """
+import numpy
+from fabric_client import create_communicator
+comm = create_communicator()
+total = comm.all_reduce(numpy.full(4, comm.rank + 1.0))
+assert total.tolist() == [3.0] * 4, total
+comm.close()
+print("sum is right")
+"""
+
+
+def main() -> int:
+    """Return 0 when everything went well between all pairs."""
+    if len(sys.argv) < 2:
+        print("usage: python -m tests.wire COMMIT...", file=sys.stderr)
+        return 2
+    faults = 0
+    for commit in sys.argv[1:]:
+        with at_commit(commit) as earlier:
+            for daemon, client in ((earlier, HERE), (HERE, earlier)):
+                for what, fault in _check(daemon, client):
+                    faults += bool(fault)
+                    print(f"daemon of {daemon.name}, {what} of {client.name}: {fault or 'ok'}", flush=True)
+    return int(faults > 0)
+
+
+def _check(daemon: Version, client: Version) -> Iterator[tuple[str, str]]:
+    with tempfile.TemporaryDirectory(prefix="fabricd-wire-") as place:
+        folder = Path(place)
+        with daemon.daemon("a", folder) as first:
+            first.wait_ready()
+            for question in (["nodes"], ["topo"], ["paths", "lo", "numa0"]):
+                status, said = client.fabricctl(*question, "--from", first.url)
+                yield f"fabricctl {question[0]}", said[-300:] if status else ""
+            rank = folder / "rank.py"
+            rank.write_text(_RANK)
+            command = ["run", "-n", "2", "--", sys.executable, str(rank)]
+            status, said = client.fabricctl(*command, FABRICD_URL=f"unix:{first.socket}")
+            yield "ranks", "" if status == 0 and said.count("sum is right") == 2 else said[-600:]
+            with client.daemon("b", folder, "--peer", first.url) as second:
+                second.wait_ready()
+                yield "peer", _until_known(second.url)
+
+
+def _until_known(url: str) -> str:
+    """Wait until a daemon knows the other one; return why it does not."""
+    deadline = time.monotonic() + _PEERS_SECONDS
+    nodes: list[dict[str, str]] = []
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"{url}/v1/cluster?summary=1", timeout=5) as answer:
+            nodes = json.load(answer)["nodes"]
+        if [node["state"] for node in nodes] == ["ok", "ok"]:
+            return ""
+        time.sleep(0.1)
+    return str([(node["name"], node["state"], node["reason"]) for node in nodes])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
