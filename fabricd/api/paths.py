@@ -52,7 +52,7 @@ async def get_paths(
     own = next(iter(nodes))
     if services.maps is not None:
         nodes = {own: nodes[own]}
-    measured = services.measurer.known()
+    measured, files = services.measurer.known(), services.placement_files
 
     def search() -> PathAnswer:
         return find_paths(
@@ -66,11 +66,12 @@ async def get_paths(
             local=local,
             comparison=Comparison(policy=policy, bytes=size, flows=flows),
             ends=services.ends,
+            imports=files.imports(),
         )
 
     try:
         # Another thread would hold the interpreter for as long, and both would wait to be woken.
-        if not (capacity or measured) and services.ends.are_near_at_hand(nodes, (src, dst), local):
+        if not (capacity or measured or files.files) and services.ends.are_near_at_hand(nodes, (src, dst), local):
             answer = search()
         else:
             async with services.searches:

@@ -14,7 +14,8 @@ from fabricd.background import in_thread
 from fabricd.cluster.measuring import Measurer
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.placement_files import PlacementFiles
-from fabricd.graph.networks import find_networks
+from fabricd.graph.networks import find_networks_of
+from fabricd.graph.networks_node import KnownPorts
 from fabricd.graph.placement import placement
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network
@@ -68,6 +69,7 @@ class Overview:
         self._turns = turns
         self._clock = clock
         self._found: Found | None = None
+        self._ports = KnownPorts()  # of the one thread that works it out
         self._work: asyncio.Task[Found] | None = None
 
     @property
@@ -121,11 +123,12 @@ class Overview:
     ) -> Found:
         begun = time.thread_time()
         told = self._files.applied(nodes)
-        found = find_networks(told, measured)
+        ports = self._ports.of(told)
+        found = find_networks_of(ports, measured)
         return Found(
             networks=found.networks,
             rejected=found.rejected,
-            places=tuple(placement(told).values()),
+            places=tuple(placement(told, ports=ports).values()),
             version=version,
             begun_at=begun_at,
             seconds=time.thread_time() - begun,

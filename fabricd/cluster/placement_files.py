@@ -29,15 +29,34 @@ class PlacementFiles:
         self.files = tuple(files)
         self._lock = Lock()
         self._read: dict[str, _Read] = {}
+        #: Nodes with what the files say, so that one that has not changed stays the same object.
+        self._told: dict[str, tuple[Snapshot, Snapshot]] = {}
+        self._imports: list[Imported] = []
 
     def applied(self, nodes: Mapping[str, Snapshot]) -> Mapping[str, Snapshot]:
         """Return nodes, by node_id, with what the files say of their positions before what they say themselves.
 
         A file that is missing, may not be read or is wrong says nothing.
         """
+        imports = self.imports()
+        if not imports:
+            return nodes
         with self._lock:
-            imports = [found for file in self.files if (found := self._imported(file)) is not None]
-        return {node_id: _told(snapshot, imports) for node_id, snapshot in nodes.items()} if imports else nodes
+            if imports != self._imports:
+                self._imports, self._told = imports, {}
+            before = self._told
+            self._told = {
+                node_id: known
+                if (known := before.get(node_id)) is not None and known[0] is snapshot
+                else (snapshot, _told(snapshot, imports))
+                for node_id, snapshot in nodes.items()
+            }
+            return {node_id: told for node_id, (_, told) in self._told.items()}
+
+    def imports(self) -> list[Imported]:
+        """Return what the files say, the first that knows a node counts most; reads those that are others by now."""
+        with self._lock:
+            return [found for file in self.files if (found := self._imported(file)) is not None]
 
     def _imported(self, file: str) -> Imported | None:
         path = Path(file)

@@ -44,7 +44,13 @@ def find_networks(nodes: Mapping[str, Snapshot], measurements: Sequence[Measurem
         nodes: snapshots by node_id.
         measurements: what active probes found; they turn assumed into measured.
     """
-    ports = {node_id: NodePorts(node_id, snapshot) for node_id, snapshot in nodes.items()}
+    return find_networks_of(
+        {node_id: NodePorts(node_id, snapshot) for node_id, snapshot in nodes.items()}, measurements
+    )
+
+
+def find_networks_of(ports: Mapping[str, NodePorts], measurements: Sequence[Measurement] = ()) -> NetworkMap:
+    """Return the networks that join some nodes' ports, with their rails; arguments as of ``networks_of``."""
     found = networks_of(ports, measurements)
     places = {node_id: one.places for node_id, one in ports.items()} if len(ports) > 1 else {}
     return NetworkMap(networks=tuple(with_rails(found.networks, places)), rejected=found.rejected)

@@ -8,7 +8,7 @@ from fabricd.graph.networks_fabric import FabricPort, Leaf, fabric_ports, leaves
 from fabricd.graph.networks_gpudirect import gpudirect_cards
 from fabricd.graph.networks_ip import IpPort, ip_ports
 from fabricd.graph.networks_nvlink import DomainPort, domain_ports
-from fabricd.graph.networks_rails import port_interfaces, rail_places
+from fabricd.graph.networks_rails import RailPort, port_interfaces, rail_ports
 from fabricd.graph.networks_roles import Surroundings, surroundings
 from fabricd.model.network import NetworkPort
 from fabricd.model.path import Rejected
@@ -68,9 +68,14 @@ class NodePorts:
         return surroundings(self.snapshot, self.interfaces)
 
     @cached_property
+    def rails(self) -> tuple[RailPort, ...]:
+        """The ports for jobs' data."""
+        return rail_ports(self.snapshot)
+
+    @cached_property
     def places(self) -> dict[str, int]:
-        """The rail of each port for jobs' data."""
-        return rail_places(self.snapshot)
+        """The rail of each port for jobs' data, by the port's name and those of its interfaces."""
+        return {name: port.rail for port in self.rails for name in (*port.interfaces, port.name)}
 
     @cached_property
     def interfaces(self) -> Mapping[str, Sequence[str]]:
@@ -81,3 +86,21 @@ class NodePorts:
     def leaves(self) -> Mapping[str, Leaf]:
         """The switch that each InfiniBand port goes into, where the node has walked over the fabric."""
         return leaves_of(self.snapshot)
+
+
+class KnownPorts:
+    """The ports of many nodes, of which few change from one question to the next: those are worked out anew."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, NodePorts] = {}
+
+    def of(self, nodes: Mapping[str, Snapshot]) -> Mapping[str, NodePorts]:
+        """Return the ports of nodes, by node_id; what is known of others is forgotten."""
+        before = self._known
+        self._known = {
+            node_id: known
+            if (known := before.get(node_id)) is not None and known.snapshot is snapshot
+            else NodePorts(node_id, snapshot)
+            for node_id, snapshot in nodes.items()
+        }
+        return self._known

@@ -180,12 +180,6 @@ def with_rails(networks: Sequence[Network], places: Mapping[str, Mapping[str, in
     ]
 
 
-def rail_places(snapshot: Snapshot) -> dict[str, int]:
-    """Return the rail of each of a node's ports for jobs' data, by the port's name and those of its interfaces."""
-    ports = rail_ports(snapshot)
-    return {name: port.rail for port in ports for name in (*port.interfaces, port.name)}
-
-
 def _index(network: Network, places: Mapping[str, Mapping[str, int]]) -> int | None:
     """Return the place that all ports of a network have in their nodes; None where they have several, or none."""
     if network.transport in _WITHOUT_RAILS or len({port.node for port in network.ports}) < 2:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from fabricd.graph.networks_node import NodePorts
 from fabricd.graph.networks_nvlink import domain_of, out_of_domain
 from fabricd.graph.placement_seen import Seen, seen_places
 from fabricd.model.network import Network
@@ -14,7 +15,9 @@ from fabricd.placement.imported import Imported, names_of
 _FIELDS = ("block", "rack", "zone", "region", "nvlink_domain")
 
 
-def placement(nodes: Mapping[str, Snapshot], imports: Sequence[Imported] = ()) -> dict[str, Place]:
+def placement(
+    nodes: Mapping[str, Snapshot], imports: Sequence[Imported] = (), ports: Mapping[str, NodePorts] | None = None
+) -> dict[str, Place]:
     """Return where each node stands, by node_id.
 
     What a node's ports have met comes before what is said of it; what ``imports`` say before what the node itself
@@ -24,9 +27,10 @@ def placement(nodes: Mapping[str, Snapshot], imports: Sequence[Imported] = ()) -
     Args:
         nodes: snapshots by node_id.
         imports: files given for this question, the first counts most.
+        ports: the nodes' ports, where they have been worked out.
     """
-    seen = seen_places(nodes)
-    said = {node_id: tuple(_positions(snapshot, imports)) for node_id, snapshot in nodes.items()}
+    seen = seen_places(ports or {node_id: NodePorts(node_id, snapshot) for node_id, snapshot in nodes.items()})
+    said = {node_id: tuple(positions_of(snapshot, imports)) for node_id, snapshot in nodes.items()}
     places = {node_id: _place(node_id, nodes[node_id], seen[node_id], said[node_id]) for node_id in nodes}
     return _with_contradictions(places, seen, said)
 
@@ -43,7 +47,8 @@ def leaf_rails(network: Network, places: Mapping[str, Place]) -> int:
     return several if several > 1 and all(len(found) == 1 for found in rails.values()) else 0
 
 
-def _positions(snapshot: Snapshot, imports: Iterable[Imported]) -> Iterator[Position]:
+def positions_of(snapshot: Snapshot, imports: Iterable[Imported]) -> Iterator[Position]:
+    """Yield what is said of where a node stands: by files given for the question, then by the node itself."""
     names = names_of(snapshot)
     for imported in imports:
         position = imported.of(names)
@@ -59,7 +64,7 @@ def _place(node_id: str, snapshot: Snapshot, seen: Seen, said: Sequence[Position
     told = next((one for one in said if len(one.switches) > len(switches)), None)
     if told is not None:
         what = "the switches above that" if switches else "its switches"
-        because.append(f"{what}: {_source(told)}")
+        because.append(f"{what}: {source_of(told)}")
         switches += told.switches[len(switches) :]
     facts: dict[str, str] = {}
     if domain := _nvlink_domain(snapshot):
@@ -69,11 +74,12 @@ def _place(node_id: str, snapshot: Snapshot, seen: Seen, said: Sequence[Position
         found = next((one for one in said if getattr(one, field)), None)
         if found is not None and field not in facts:
             facts[field] = getattr(found, field)
-            because.append(f"its {field.replace('nvlink_', 'NVLink ')}: {_source(found)}")
+            because.append(f"its {field.replace('nvlink_', 'NVLink ')}: {source_of(found)}")
     return Place(node=node_id, switches=switches, evidence=evidence, rails=seen.rails, because=tuple(because), **facts)
 
 
-def _source(position: Position) -> str:
+def source_of(position: Position) -> str:
+    """Return who says where a node stands, for people: "slurm (/etc/slurm/topology.conf)"."""
     return position.source + (f" ({position.origin})" if position.origin else "")
 
 
@@ -94,7 +100,7 @@ def _with_contradictions(
             continue
         for position in said[node_id]:
             if position.switches and position.switches[0]:
-                group = told.setdefault((place.leaf, _source(position)), {})
+                group = told.setdefault((place.leaf, source_of(position)), {})
                 group.setdefault(position.switches[0], []).append(node_id)
     for (leaf, source), groups in told.items():
         if len(groups) > 1:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabricd.graph.disjoint import DisjointSets
-from fabricd.graph.networks_fabric import leaves_of
-from fabricd.graph.networks_rails import RailPort, rail_ports
+from fabricd.graph.networks_node import NodePorts
+from fabricd.graph.networks_rails import RailPort
 from fabricd.model.infiniband import IbSwitch
 from fabricd.model.placement import RailPlace
 from fabricd.model.snapshot import Snapshot
@@ -25,19 +25,18 @@ class Seen:
     because: tuple[str, ...]
 
 
-def seen_places(nodes: Mapping[str, Snapshot]) -> dict[str, Seen]:
+def seen_places(nodes: Mapping[str, NodePorts]) -> dict[str, Seen]:
     """Return what each node's ports have met, by node_id; ports that have met nothing have no switches."""
-    names = _Names.of(nodes.values())
-    groups = _Groups(nodes.values())
-    rails = {node_id: tuple(_rails(snapshot, names, groups)) for node_id, snapshot in nodes.items()}
+    snapshots = [one.snapshot for one in nodes.values()]
+    names, groups = _Names.of(snapshots), _Groups(snapshots)
+    rails = {node_id: tuple(_rails(one, names, groups)) for node_id, one in nodes.items()}
     first = _FirstRails(rails.values())
     return {node_id: Seen(found, *first.of(found)) for node_id, found in rails.items()}
 
 
-def _rails(snapshot: Snapshot, names: "_Names", groups: "_Groups") -> Iterator[RailPlace]:
-    leaves = leaves_of(snapshot)
-    for port in rail_ports(snapshot):
-        leaf = leaves.get(port.name)
+def _rails(node: NodePorts, names: "_Names", groups: "_Groups") -> Iterator[RailPlace]:
+    for port in node.rails:
+        leaf = node.leaves.get(port.name)
         if leaf is not None:
             switch = leaf.switch
             above = groups.of(switch.guid)
@@ -46,7 +45,7 @@ def _rails(snapshot: Snapshot, names: "_Names", groups: "_Groups") -> Iterator[R
                 rail=port.rail, port=port.name, switches=switches, source="a walk over the InfiniBand fabric"
             )
         else:
-            told = names.heard(snapshot, port)
+            told = names.heard(node.snapshot, port)
             yield RailPlace(
                 rail=port.rail, port=port.name, switches=(told,) if told else (), source="LLDP" if told else ""
             )

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from fabricd.graph.graph import Graph, Vertex, VertexKind
 from fabricd.graph.networks import NetworkMap
 from fabricd.graph.networks_nvlink import without_channel
+from fabricd.graph.placement import source_of
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network
 from fabricd.model.observation import Evidence
@@ -123,7 +124,11 @@ def _unverified(crossing: Crossing) -> Iterator[str]:
 def _cautions(crossing: Crossing) -> Iterator[str]:
     """Yield what makes a crossing worse than its figures."""
     near, far = crossing.near, crossing.far
-    if crossing.over_spine:
+    if crossing.over_spine and crossing.told:
+        here, there = (position.switches[0] for position in crossing.told)
+        nodes = f"{near.end.node} below {here} and {far.end.node} below {there}"
+        yield f"{source_of(crossing.told[0])} puts {nodes}: it goes over links between switches that others share"
+    elif crossing.over_spine:
         leaves = f"from {near.facts.leaf} to {far.facts.leaf}"
         yield f"it goes {leaves}, over links between switches that others share"
     if crossing.cross_rail:
@@ -149,6 +154,8 @@ def _why_so(crossing: Crossing) -> Iterator[str]:
         yield from _channels(crossing)
     if crossing.near.facts.leaf and crossing.near.facts.leaf == crossing.far.facts.leaf:
         yield f"both ports are plugged into {crossing.near.facts.leaf}"
+    if crossing.told and not crossing.over_spine:
+        yield f"{source_of(crossing.told[0])} puts both nodes below {crossing.told[0].switches[0]}"
     for one in (crossing.near, crossing.far):
         if one.way.why:
             how = {True: "GPUDirect", False: "through host memory", None: "GPUDirect not known"}[one.way.gdr]

@@ -12,6 +12,7 @@ from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, PathType, Transport
+from fabricd.model.placement import Position
 from fabricd.paths.describe import weakest
 from fabricd.paths.ends import PORTS, End
 from fabricd.paths.port_facts import PortFacts
@@ -20,6 +21,9 @@ from fabricd.units import format_bandwidth
 
 #: Pairs of ports of one network that are looked at: two nodes with 64 ports each on it stay below.
 MAX_PAIRS = 4096
+
+#: Networks whose switches are those that schedulers and providers tell of.
+_PLACED = frozenset({Transport.INFINIBAND, Transport.ROCE, Transport.EFA, Transport.SLINGSHOT, Transport.GPUDIRECT_TCP})
 
 #: What the name of a network's vertex begins with.
 NETWORK = "network:"
@@ -55,8 +59,9 @@ class Crossing(NamedTuple):
     near: Side
     far: Side
     measured: Measurement | None
-    over_spine: bool  #: the two ports are known to be plugged into different switches
+    over_spine: bool  #: the two ports are known, or said, to go into different switches
     cross_rail: bool  #: and into those of different rails
+    told: tuple[Position, Position] | None  #: where the nodes are said to stand, if the ports' switches are not known
 
     @property
     def mtu_differs(self) -> bool:
@@ -88,18 +93,29 @@ def crossings(
         )
         best = (min((side.worth for side in nears), default=None), min((side.worth for side in fars), default=None))
         seen = set()
+        told = _told(network, start, goal)
         for near, far in islice(product(nears, fars), MAX_PAIRS):
             second = near.worth != best[0] and far.worth != best[1] and not (near.nearest and far.nearest)
             if second and not every:
                 continue
             measured = measurement_between(measurements, network, near.port, far.port) if measurements else None
             leaves = (near.facts.leaf, far.facts.leaf)
-            over_spine = "" not in leaves and leaves[0] != leaves[1]
-            cross_rail = over_spine and None not in (near.rail, far.rail) and near.rail != far.rail
+            known = "" not in leaves
+            over_spine = (
+                leaves[0] != leaves[1] if known else told is not None and told[0].switches[0] != told[1].switches[0]
+            )
+            cross_rail = known and over_spine and None not in (near.rail, far.rail) and near.rail != far.rail
             alike = (near.likeness, far.likeness, over_spine, cross_rail, measured)
             if all_ports or alike not in seen:
                 seen.add(alike)
-                yield Crossing(network, near, far, measured, over_spine, cross_rail)
+                yield Crossing(network, near, far, measured, over_spine, cross_rail, None if known else told)
+
+
+def _told(network: Network, start: End, goal: End) -> tuple[Position, Position] | None:
+    """Return where two nodes are said to stand, for networks of jobs' data; by one source: names of two may differ."""
+    if network.transport not in _PLACED or start.position is None or goal.position is None:
+        return None
+    return (start.position, goal.position) if start.position.source == goal.position.source else None
 
 
 def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]:

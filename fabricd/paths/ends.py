@@ -12,6 +12,7 @@ from fabricd.graph.networks_ip import unusable
 from fabricd.graph.networks_node import NodePorts
 from fabricd.graph.snapshot import graph_of
 from fabricd.model.observation import Outcome
+from fabricd.model.placement import Position
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.names import NodeNames
 from fabricd.paths.port_facts import PortTables
@@ -62,6 +63,7 @@ class End:
     refused: str  #: why nothing starts or ends there
     ports: NodePorts  #: of its node
     tables: PortTables
+    position: Position | None = None  #: under which switches somebody says that its node stands
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from fabricd.graph.graph import Graph
 from fabricd.graph.networks import networks_of
 from fabricd.graph.networks_fabric import roce_networks
 from fabricd.graph.networks_routed import routed_networks
+from fabricd.graph.placement import positions_of
 from fabricd.model.measurement import Measurement
 from fabricd.model.path import Path, PathAnswer, Rejected
 from fabricd.model.snapshot import Snapshot
@@ -23,6 +24,7 @@ from fabricd.paths.flow import capacity
 from fabricd.paths.rank import order_key, ranked, with_places
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
 from fabricd.paths.sketch import best_of_each
+from fabricd.placement.imported import Imported
 
 
 def find_paths(
@@ -37,6 +39,7 @@ def find_paths(
     with_capacity: bool = False,
     comparison: Comparison = AS_USUAL,
     ends: Ends | None = None,
+    imports: Sequence[Imported] = (),
 ) -> PathAnswer:
     """Return the candidates between two ends, best first.
 
@@ -52,6 +55,7 @@ def find_paths(
         with_capacity: adds what all paths carry at once; between nodes all those of the best one's transport.
         comparison: what the candidates are compared for.
         ends: of an earlier question, whose names and graphs may still be good.
+        imports: files that say where nodes stand, the first counts most, and all before what nodes say themselves.
 
     Raises:
         UnknownNameError: no such node, or no such device on it.
@@ -60,7 +64,7 @@ def find_paths(
     if not 1 <= candidates <= MAX_CANDIDATES:
         raise InputError(f"{candidates} candidates asked for", hint=f"between 1 and {MAX_CANDIDATES}")
     ends = ends if ends is not None else Ends()
-    start, goal = ends.find(nodes, src, local), ends.find(nodes, dst, local)
+    start, goal = (_placed(ends.find(nodes, name, local), imports) for name in (src, dst))
     told = PathAnswer(
         src=start.name,
         dst=goal.name,
@@ -100,6 +104,13 @@ def find_paths(
         total = capacity(joined(start, goal, alike, measured), start.name, goal.name, across=True)
     shown = with_places(map(path_over, best_of_each(found, candidates)), comparison)
     return replace(told, paths=explained(shown, comparison), rejected=tuple(rejected), capacity=total)
+
+
+def _placed(end: End, imports: Sequence[Imported]) -> End:
+    """Return an end with what is said of where its node stands, where anything is."""
+    said = positions_of(end.snapshot, imports) if imports or end.snapshot.positions else ()
+    position = next((one for one in said if one.switches and one.switches[0]), None)
+    return replace(end, position=position) if position is not None else end
 
 
 def _notes(start: End, goal: End) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ from fabricd.model.device import InterfaceKind, NumaNode, Route
 from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence
 from fabricd.model.path import PathAnswer, PathType, Transport
+from fabricd.model.placement import Position
 from fabricd.paths.ends import Ends
 from fabricd.paths.query import find_paths
+from fabricd.placement.imported import Imported
 from tests.support.nodes import GEN4, hgx, mapping, nic, node, nvl_tray, pci
 
 VETH = InterfaceKind.VETH
@@ -346,3 +348,31 @@ def test_what_is_near_at_hand_is_known_and_small_and_waits_for_nobody(monkeypatc
         assert not ends.are_near_at_hand(nodes, ("a/gpu0", "b/gpu0"))
     monkeypatch.setattr("fabricd.paths.ends._FEW_PORTS", 15)
     assert not ends.are_near_at_hand(nodes, ("a/gpu0", "b/gpu0"))
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_where_ports_have_met_no_switch_what_is_said_of_their_nodes_counts(by_file):
+    leaves = {"a": "leaf1", "b": "leaf1", "c": "leaf2"}
+    said = {name: Position(source="slurm", origin="t.conf", switches=(leaf, "top")) for name, leaf in leaves.items()}
+    own = {} if by_file else said
+    nodes = mapping(*(placed(hgx(name, lid=lid), own.get(name)) for name, lid in (("a", 1), ("b", 20), ("c", 40))))
+    imports = [Imported(origin="t.conf", positions=said)] if by_file else []
+    near, far = (find_paths(nodes, "a/gpu0", f"{name}/gpu0", imports=imports).paths[0] for name in "bc")
+    assert "slurm (t.conf) puts both nodes below leaf1" in near.because
+    told = "slurm (t.conf) puts a below leaf1 and c below leaf2: it goes over links between switches that others share"
+    assert told in far.cautions
+    assert not near.cautions
+    assert far.latency_seconds > near.latency_seconds
+    unknown = find_paths(mapping(hgx("a"), hgx("b", lid=20)), "a/gpu0", "b/gpu0").paths[0]
+    assert unknown.latency_seconds == near.latency_seconds
+    assert not any("below" in one for one in unknown.because)
+
+
+def placed(snapshot, position):
+    return replace(snapshot, positions=(position,) if position else ())
+
+
+def test_names_of_switches_by_two_sources_are_not_compared():
+    a = replace(hgx("a"), positions=(Position(source="slurm", switches=("leaf1",)),))
+    b = replace(hgx("b", lid=20), positions=(Position(source="aws", switches=("nn-1",)),))
+    assert not find_paths(mapping(a, b), "a/gpu0", "b/gpu0").paths[0].cautions
