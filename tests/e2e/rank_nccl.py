@@ -42,6 +42,17 @@ def works() -> None:
     say(total=total.data.tolist(), explain=explain, stats=stats, second=rank)
 
 
+def tells_of_memory() -> None:
+    """What NCCL's log says of connections is told by all ranks together; VIA0 and VIA1 are what it says there."""
+    os.environ["NCCL_SHIM_VIA"] = os.environ[f"VIA{RANK}"]
+    with create() as comm:
+        first = comm.verify(1 << 20)
+        with create(group=f"{comm.group}-second") as other:
+            second = other.verify(1 << 20)
+    left = [name for name in os.environ if name.startswith("NCCL_DEBUG")]
+    say(first=first.direct_memory, second=second.direct_memory, because=first.because[-1], variables=left)
+
+
 def killed() -> None:
     """Rank 1 is killed in the middle of a loop of all_reduces."""
     comm, big = create(), HostArray(np.ones(300_000))

@@ -48,6 +48,24 @@ def test_ranks_get_communicators_on_the_plan(play):
         assert ended.err == ""
 
 
+@pytest.mark.parametrize(
+    ("via", "users", "told"),
+    [
+        (("IB/0/GDRDMA", "IB/1/GDRDMA(PCI)"), {}, True),
+        (("IB/0/GDRDMA", "IB/1"), {}, False),
+        (("IB/0(1)/GDRDMA/Shared", "Socket/0/Shared"), {}, False),
+        (("IB/0", "IB/1"), {"NCCL_DEBUG": "WARN"}, None),  # the user's own log is left to the user
+    ],
+)
+def test_all_ranks_tell_whether_gpus_memory_goes_to_the_cards(play, via, users, told):
+    for ended in play("tells_of_memory", size=2, VIA0=via[0], VIA1=via[1], **users):
+        found = ended.json()
+        assert found["first"] is found["second"] is told
+        assert found["variables"] == list(users)
+        wanted = {True: "read and written by the cards", False: "copied through the hosts", None: "shared memory"}
+        assert wanted[told] in found["because"]
+
+
 def test_a_rank_killed_in_the_middle_is_named_by_the_others_which_end(play):
     ended = play("killed")
     assert ended[1].status == -signal.SIGKILL

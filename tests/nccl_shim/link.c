@@ -192,6 +192,11 @@ ncclResult_t links_open(ncclComm_t comm, int door, const Address *table) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         comm->links[peer] = fd;
     }
+    for (int peer = 0; peer < comm->size; peer++) {
+        if (peer != comm->rank) {
+            log_connection(comm, peer);
+        }
+    }
     return ncclSuccess;
 }
 

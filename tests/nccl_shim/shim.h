@@ -18,6 +18,7 @@
  *                    or, when the communicator is made,
  *                      init   that call returns STATUS
  *                      inithang  that call does not return
+ *   NCCL_SHIM_VIA    what its log says that connections go by, e.g. "IB/0/GDRDMA"; without it they are not in the log
  */
 #ifndef NCCL_SHIM_H
 #define NCCL_SHIM_H
@@ -131,6 +132,9 @@ typedef enum { NO_FAULT, FAULT_CALL, FAULT_ASYNC, FAULT_HANG, FAULT_BLOCK, FAULT
 Fault fault_of_operation(ncclResult_t *status); /* counts */
 Fault fault_of_init(ncclResult_t *status);
 void environment_seen(void); /* keeps what NCCL would read when it starts */
+
+/* log.c */
+void log_connection(ncclComm_t comm, int peer);
 
 void nap(void); /* a millisecond */
 

@@ -101,6 +101,25 @@ def test_what_an_engine_says_of_gpus_memory():
     ports = host("a", ["mlx5_0:1"], mlx5_0_p1=traffic(33))
     assert verdict(ports, ports, direct=False) is Verdict.GDR_NOT_USED
     assert verdict(ports, ports, direct=True) is Verdict.CONFIRMED
+    assert verdict(ports, ports, direct=None) is Verdict.CONFIRMED
+    alone = host("a", ["mlx5_0:1"], ranks=2)
+    assert verdict(alone, direct=False) is Verdict.CONFIRMED  # nothing leaves the host
+    socket = host("a", ["eth1"], eth1=traffic(33))
+    assert verdict(socket, socket, direct=False) is Verdict.CONFIRMED  # there is no direct way by IP
+    wrong = host("b", ["mlx5_0:1"], mlx5_0_p1=traffic(0), mlx5_1_p1=traffic(33))
+    assert verdict(ports, wrong, direct=False) is Verdict.WRONG_INTERFACE  # says more
+    told = judge([ports, ports], N, planned=True, direct=False)
+    assert told.direct_memory is False
+    assert told.because[-1] == "GPUs' memory: copied through the hosts"
+
+
+def test_gloos_ranks_of_one_host_talk_over_the_loopback():
+    loud, silent = (host("a", ["lo"], ranks=2, lo=traffic(size, loopback=True)) for size in (33, 0))
+    assert verdict(loud, by_memory=False) is Verdict.CONFIRMED
+    assert verdict(silent, by_memory=False) is Verdict.NOT_SEEN
+    assert verdict(host("a", ["lo"], ranks=1), by_memory=False) is Verdict.CONFIRMED  # alone: nothing to move
+    across = host("a", ["eth1"], ranks=2, eth1=traffic(33), lo=traffic(33, loopback=True))
+    assert verdict(across, host("b", ["eth1"], eth1=traffic(33)), by_memory=False) is Verdict.CONFIRMED
 
 
 def test_what_cannot_be_seen_is_neither():

@@ -120,15 +120,17 @@ class Engine(Protocol):
         rank: of this process in this engine.
         size: number of ranks.
         arrays: what it takes.
-        direct_memory: whether GPUs' memory goes to network cards directly, as the engine says. None: it does not say,
-            or has nothing to do with GPUs.
     """
 
     name: str
     rank: int
     size: int
     arrays: ArrayDoor
-    direct_memory: bool | None
+
+    @property
+    def direct_memory(self) -> bool | None:
+        """Whether GPUs' memory goes to network cards directly. None: not known, or the engine's is of hosts."""
+        ...
 
     def all_reduce(self, array: Any, out: Any, op: ReduceOp) -> Pending:
         """Combine all ranks' arrays into every rank's ``out``, which may be ``array`` itself."""

@@ -11,6 +11,7 @@ from fabric_client.engine.base import ArrayDoor, Pending, PendingEngine
 from fabric_client.engine.device import DeviceArray
 from fabric_client.engine.device_arrays import DeviceArrays
 from fabric_client.engine.nccl_comm import NcclComm, NothingToDo
+from fabric_client.engine.nccl_log import NcclLog
 from fabric_client.engine.nccl_types import BYTES, INT32, nccl_op, nccl_type
 from fabric_client.ops import ReduceOp
 from fabricd.errors import CommunicatorError, InputError
@@ -32,11 +33,11 @@ class NcclEngine:
         rank: of this process.
         size: number of ranks.
         farewell: for the first engine of a group: comes together with the other ranks beside NCCL.
+        log: what NCCL says of its connections.
         lines: for ``describe``.
     """
 
     name = "nccl"
-    direct_memory: bool | None = None  # NCCL tells this in its log only
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class NcclEngine:
         size: int,
         *,
         farewell: Callable[[], Pending] | None = None,
+        log: NcclLog | None = None,
         lines: tuple[str, ...] = (),
     ) -> None:
         self.rank = rank
@@ -53,9 +55,15 @@ class NcclEngine:
         self._door = DeviceArrays(comm.device)
         self.arrays: ArrayDoor = self._door
         self._farewell = farewell
+        self._log = NcclLog() if log is None else log
         self._lines = lines
         self._children: list[NcclEngine] = []
         self._token = self._door.as_result(None, (1,), np.dtype(np.int32))
+
+    @property
+    def direct_memory(self) -> bool | None:
+        """See the protocol. Of all of the process's communicators."""
+        return self._log.direct_memory()
 
     def all_reduce(self, array: DeviceArray, out: DeviceArray, op: ReduceOp) -> Pending:
         """See the protocol."""
@@ -239,7 +247,7 @@ class NcclEngine:
     def adopt(self, raw: Any, rank: int, size: int) -> "NcclEngine":
         """Return an engine on a communicator that was made of this one's; it ends with this one at the latest."""
         comm = NcclComm(self.comm.binding, raw, self.comm.device, self.comm.watchdog)
-        child = NcclEngine(comm, rank, size, lines=self._lines)
+        child = NcclEngine(comm, rank, size, log=self._log, lines=self._lines)
         self._children = [one for one in self._children if one.comm.alive] + [child]
         return child
 

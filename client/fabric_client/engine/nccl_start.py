@@ -11,6 +11,7 @@ from fabric_client.engine.device import Device
 from fabric_client.engine.nccl import NcclEngine
 from fabric_client.engine.nccl_comm import NcclComm, Watchdog
 from fabric_client.engine.nccl_errors import map_error
+from fabric_client.engine.nccl_log import logging_networks
 from fabric_client.engine.settings import choose_settings
 from fabric_client.joining import Joined
 from fabric_client.progress import wait_for
@@ -84,6 +85,24 @@ def start_nccl(
     gpu = _device(device, plan, rank)
     chosen, notes = choose_settings(joined.part.settings, joined.view, os.environ)
     os.environ.update(chosen)
+    with logging_networks(os.environ) as log:
+        raw = _connect(joined, binding, gpu, deadline)
+        failure = joined.membership.failure
+        comm = NcclComm(binding, raw, gpu, Watchdog(failure, call_limit=operation_timeout))
+        lines = (f"NCCL {_version(binding)} through CuPy, on {gpu.name}", *notes)
+        engine = NcclEngine(comm, rank, plan.size, farewell=_farewell_of(joined), log=log, lines=lines)
+        try:
+            left = max(1.0, deadline - time.monotonic())
+            wait_for(engine.barrier(), lambda: failure("the start of NCCL"), timeout=left, what="the start of NCCL")
+        except BaseException:
+            engine.abandon()
+            raise
+    return engine
+
+
+def _connect(joined: Joined, binding: Any, gpu: Device, deadline: float) -> Any:
+    """Return NCCL's communicator of all ranks."""
+    rank, plan = joined.answer.rank, joined.answer.plan
     unique = _meet(joined, binding, gpu, deadline)
 
     def initialise() -> Any:
@@ -91,21 +110,10 @@ def start_nccl(
         return binding.NcclCommunicator(plan.size, unique, rank)
 
     call: BlockingCall[Any] = BlockingCall(initialise, "ncclCommInitRankConfig")
-    failure = joined.membership.failure
     try:
-        raw = call.wait(lambda: failure("the start of NCCL"), deadline=deadline)
+        return call.wait(lambda: joined.membership.failure("the start of NCCL"), deadline=deadline)
     except (binding.NcclError, KeyError) as error:
         raise map_error(error, "the start of NCCL") from error
-    comm = NcclComm(binding, raw, gpu, Watchdog(failure, call_limit=operation_timeout))
-    lines = (f"NCCL {_version(binding)} through CuPy, on {gpu.name}", *notes)
-    engine = NcclEngine(comm, rank, plan.size, farewell=_farewell_of(joined), lines=lines)
-    try:
-        left = max(1.0, deadline - time.monotonic())
-        wait_for(engine.barrier(), lambda: failure("the start of NCCL"), timeout=left, what="the start of NCCL")
-    except BaseException:
-        engine.abandon()
-        raise
-    return engine
 
 
 def _device(device: int | Device | None, plan: GroupPlan, rank: int) -> Device:
