@@ -105,7 +105,8 @@ def play(world: World, plan: Round) -> Report:
         time.sleep(plan.delay)
         began = time.monotonic()
         with _happening(world, plan, ranks[plan.victim]) as awaited:
-            if plan.fault in (Fault.DAEMON_KILLED, Fault.DAEMON_RESTARTED):
+            # These need not end a communicator, that was made or is being made.
+            if plan.moment is Moment.JOINING or plan.fault in (Fault.DAEMON_KILLED, Fault.DAEMON_RESTARTED):
                 _wait_started(world, plan, ranks)
                 stop.touch()
             late = _wait(ranks, awaited, _limit(plan))
@@ -219,6 +220,8 @@ def _judged(world: World, plan: Round, rank: int, status: int | None) -> tuple[s
     if status == 0 and last.get("ended") == "well":
         must_fail = plan.moment is Moment.RUNNING and not plan.fault.startswith("daemon")
         return "well", [f"rank {rank} ended well, whatever happened"] if must_fail else []
+    if plan.moment is Moment.JOINING and status not in (0, 1) and "Abort(" in err and "Init_thread" in err:
+        return "MPI's start failed", []  # MPICH ends the process itself, and has said why
     if status != 1 or "error" not in last:
         return f"status {status}", [f"rank {rank} ended with status {status} and no typed error: {err[-1500:]}"]
     kind, text = last["error"], last["text"]

@@ -125,6 +125,18 @@ def unlink_segments(kvsname: str | None) -> None:
             path.unlink()
 
 
+def unlink_segment_at_exit(kvsname: str, host_index: int) -> None:
+    """Have this host's file of a group unlinked when this process ends by itself, whoever ends it.
+
+    MPICH calls ``exit`` when its start fails, and no Python code runs any more. The C library calls ``unlink`` then; it
+    does nothing where the file is gone, as it is when MPI has started.
+    """
+    libc = ctypes.CDLL(None)
+    libc.strdup.restype = ctypes.c_void_p  # never freed: it must outlive Python
+    path = libc.strdup(f"{_SEGMENT}{_fnv1a(kvsname):x}_{host_index}".encode())
+    libc.__cxa_atexit(libc.unlink, ctypes.c_void_p(path), None)
+
+
 def _fnv1a(text: str) -> int:
     """Return the 32-bit FNV-1a hash, which MPICH 4 and 5 name their segments by (found by trial)."""
     value = 0x811C9DC5

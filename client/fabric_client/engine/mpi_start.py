@@ -117,6 +117,7 @@ class PlannedStart:
         if answer.rank == beside[0] and (shortage := mpi_library.shared_memory_shortage(len(beside))):
             _LOG.warning("%s", shortage)
         _claim_process()
+        mpi_library.unlink_segment_at_exit(answer.kvsname, mine.host_index)
         stale = scrub_process_manager()
         bootstrap = {"PMI_FD": str(self._pmi.fd), "PMI_RANK": str(answer.rank), "PMI_SIZE": str(answer.size)}
         self._pmi.start()
