@@ -55,7 +55,7 @@ def initialize(
 
     Args:
         engine: ``"gloo"`` for CPUs, ``"nccl"`` for GPUs; the same on all ranks. None takes NCCL where JAX has a CUDA
-            plugin, this process a GPU, and ``JAX_PLATFORMS`` allows it.
+            plugin, this process a GPU, and ``JAX_PLATFORMS`` allows it. MPI, which JAX has too, is refused.
         group: the job's name, the same on every rank and on no other job.
         rank: this process's rank, which becomes JAX's process id.
         world_size: number of ranks.
@@ -72,16 +72,17 @@ def initialize(
 
     Raises:
         InputError: no rank or size, or ones that cannot be; an engine that there is not.
-        UnavailableError: JAX is not installed, or of a version that lets nobody choose an address.
+        UnavailableError: JAX is not installed, or of a version that lets nobody choose an address; or it is to use MPI.
         CommunicatorError: JAX has been initialised already.
         UnreachableError, AccessError, GroupError: as by ``create_communicator``.
         EngineError: the plan cannot work here.
     """
     if not timeout > 0:
         raise InputError(f"timeout {timeout} is not a number of seconds above 0")
-    if engine not in (None, "gloo", "nccl"):
+    if engine not in (None, "gloo", "nccl", "mpi"):
         raise InputError(f"no plans are made for engine {engine!r}", hint="gloo, nccl")
     _check_usable()
+    _check_not_mpi(engine)
     identity = identify(group, rank, world_size)
     chosen = engine or _default_engine()
     joined = join_group(identity, "gloo" if chosen == "gloo" else "nccl+gloo", url=url, secret=secret, timeout=timeout)
@@ -130,6 +131,23 @@ def _check_usable() -> None:
         raise CommunicatorError(
             "JAX has been initialised in this process already",
             hint="call this before any computation and before jax.devices(), and once in a process",
+        )
+
+
+def _check_not_mpi(engine: str | None) -> None:
+    """Refuse JAX's collectives over MPI, also where JAX's own setting asks for them and would be passed over.
+
+    They start MPI by themselves, and through a library that JAX's packages lack: without it they end the process.
+    """
+    import jax
+
+    setting = getattr(jax.config, "jax_cpu_collectives_implementation", None)
+    if engine == "mpi" or (engine is None and setting == "mpi"):
+        raise UnavailableError(
+            "JAX's collectives over MPI start MPI by themselves, not on this plan, and need a wrapper library of "
+            "MPItrampoline's, which no Python package brings",
+            hint='engine="gloo" does the same over the planned network; with such a library in MPITRAMPOLINE_LIB start '
+            "the ranks by mpiexec, with the settings of `fabricctl env`, and call jax.distributed.initialize()",
         )
 
 

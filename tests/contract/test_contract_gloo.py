@@ -5,7 +5,7 @@ import pytest
 from tests.support.daemon import daemon
 from tests.support.ranks import new_group, ranks
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.frameworks
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from tests.support.daemon import daemon
 from tests.support.ranks import new_group, ranks
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.frameworks
 
 #: A third party's engine: Gloo by another name, which tells what it was given.
 _ACME = """
