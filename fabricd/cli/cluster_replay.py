@@ -1,9 +1,9 @@
 """``--replay`` of a cluster's file: the daemon is its first node, and knows the others."""
 
-import gc
 from pathlib import Path
 
 from fabricd.errors import InputError
+from fabricd.loading import no_collecting
 from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.cluster_file import is_cluster, read_cluster
 from fabricd.model.snapshot import Snapshot
@@ -16,15 +16,11 @@ def cluster_in(file: Path) -> ClusterStatus | None:
         InputError: it cannot be read.
         ParseError: something is wrong with it.
     """
-    gc.disable()  # a large one is a million objects that stay: nobody needs to look through them for garbage
     try:
-        with file.open("rb") as stream:
+        with no_collecting(), file.open("rb") as stream:
             return read_cluster(stream, what=str(file)) if is_cluster(stream.peek(4096)) else None
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def first_in(cluster: ClusterStatus) -> Snapshot:

@@ -17,6 +17,7 @@ from fabric_client.locate import find_daemon, find_token
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.nccl_xml_read import read
 from fabricd.graph.nccl_xml_types import NcclTopology
+from fabricd.loading import no_collecting
 from fabricd.model.capture import read_snapshot
 from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.cluster_file import is_cluster, read_cluster
@@ -140,7 +141,8 @@ def load(origin: str | None) -> Source:
         return Source(name=str(connection.address), nodes=DaemonNodes(connection, names), connection=connection)
     with _opened(origin or "-") as (stream, name):
         if is_cluster(stream.peek(4096)):
-            cluster = read_cluster(stream, what=name)
+            with no_collecting():
+                cluster = read_cluster(stream, what=name)
             known = {status.node_id: status.snapshot for status in cluster.nodes if status.snapshot is not None}
             return Source(name=name, nodes=known)
         data = _read_all(stream, name)
@@ -169,7 +171,8 @@ def load_cluster(origin: str | None, *, whole: bool) -> ClusterStatus:
     with _opened(origin or "-") as (stream, name):
         if not is_cluster(stream.peek(4096)):
             raise InputError(f"{name} is no cluster", hint="`fabricctl capture-cluster FILE` writes one")
-        return read_cluster(stream, what=name)
+        with no_collecting():
+            return read_cluster(stream, what=name)
 
 
 def fetch_node(connection: Connection, node_id: str) -> NodeStatus:
