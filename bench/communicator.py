@@ -1,10 +1,13 @@
 """This communicator against MPI under mpiexec: the same all_reduce, in turns, in one run.
 
 Two jobs are alive all the time: one whose ranks met through a daemon (``fabricctl run``), and one of plain mpi4py under
-mpiexec with blocking ``Allreduce``. They measure in turns, round by round, and the best round of each counts, so that
-a busy machine is equally unfair to both. Ranks that wait for their turn block on a socket and cost nothing.
+mpiexec with blocking ``Allreduce``. They measure in turns, round by round, so that a busy machine is equally unfair to
+both. Where each rank can have a CPU, it stays on one: two ranks that take turns on one CPU measure the kernel. Ranks
+that wait for their turn block on a socket and cost nothing.
 
-Prints, for each size, both times and their ratio: 1.00 is as fast as MPI itself, less is faster::
+Each operation is timed, on the rank that takes longest for it. Prints, for each size, the first decile of both jobs,
+which is what one takes that nothing disturbs, and the ratio of the deciles and of the medians: 1.00 is as fast as MPI
+itself, less is faster::
 
     python bench/communicator.py -n 2 -b 1K -e 64M
 """
@@ -17,10 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 from fabricd.units import format_size, parse_size
 
@@ -42,15 +46,15 @@ class Job:
         server.settimeout(_START_SECONDS)
         self._ranks = [server.accept()[0].makefile("rw") for _ in range(ranks)]
 
-    def measure(self, size: int, count: int) -> float:
-        """Return the seconds of one all_reduce: the slowest rank's average over ``count`` of them."""
+    def measure(self, size: int, count: int) -> list[float]:
+        """Return the seconds of each of ``count`` all_reduces, on the rank that took longest for it."""
         for rank in self._ranks:
             rank.write(json.dumps([size, count]) + "\n")
             rank.flush()
         answers = [json.loads(rank.readline()) for rank in self._ranks]
         if any(answer["wrong"] for answer in answers):
             raise SystemExit(f"{self.name}: wrong results at {size} bytes")
-        return max(float(answer["seconds"]) for answer in answers)
+        return list(map(max, zip(*(answer["seconds"] for answer in answers), strict=True)))
 
     def close(self) -> None:
         """Let the ranks end."""
@@ -83,6 +87,9 @@ def run_rank(name: str, address: str) -> None:
     import numpy as np
 
     rank, size, all_reduce, barrier, close = open_ours() if name == OURS else open_mpi()
+    cpus = sorted(os.sched_getaffinity(0))
+    if size <= len(cpus):  # only now: a rank that has one CPU when it starts thinks that all ranks share it
+        os.sched_setaffinity(0, {cpus[rank]})
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         stream = connection.makefile("rw")
@@ -92,10 +99,11 @@ def run_rank(name: str, address: str) -> None:
             out = np.zeros_like(array)
             all_reduce(array, out)
             barrier()
-            started = time.perf_counter()
+            clock = [time.perf_counter()]
             for _ in range(count):
                 all_reduce(array, out)
-            seconds = (time.perf_counter() - started) / count
+                clock.append(time.perf_counter())
+            seconds = [end - begin for begin, end in pairwise(clock)]
             wrong = int(np.count_nonzero(out != size * (size + 1) / 2))
             stream.write(json.dumps({"seconds": seconds, "wrong": wrong}) + "\n")
             stream.flush()
@@ -127,30 +135,43 @@ def sizes(begin: str, end: str, factor: int) -> Iterator[int]:
         size *= factor
 
 
+def measure_in_turns(both: Sequence[Job], size: int, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each job's all_reduces of one size."""
+    count = max(3, min(200, _BURST_BYTES // size))
+    found: dict[str, list[float]] = {job.name: [] for job in both}
+    enough = time.monotonic() + _SECONDS
+    turns = 0
+    while turns < rounds or time.monotonic() < enough:
+        for job in both if turns % 2 else reversed(both):
+            found[job.name] += job.measure(size, count)[1:]  # the first one begins after the barrier, which costs
+        turns += 1
+    return found
+
+
+def spread(seconds: Sequence[float]) -> tuple[float, float]:
+    """Return the first decile and the median."""
+    ordered = sorted(seconds)
+    return ordered[len(ordered) // 10], median(ordered)
+
+
 def compare(ranks: int, begin: str, end: str, factor: int, rounds: int) -> list[dict[str, float]]:
     """Measure both jobs in turns and print a line for each size."""
     where = f"{ranks} ranks on {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
-    print(f"# all_reduce of float, {where}, best of {rounds} rounds or more, in turns")
-    print(f"# {'size':>6} {'iterations':>11} {MPI + ' us':>14} {OURS + ' us':>18} {'ratio':>7} {'busbw GB/s':>11}")
+    print(f"# all_reduce of float, {where}, {rounds} rounds or more, in turns; times are first deciles")
+    columns = f"{'size':>6} {'times':>6} {MPI + ' us':>14} {OURS + ' us':>18} {'ratio':>7} {'of medians':>11}"
+    print(f"# {columns} {'busbw GB/s':>11}")
     rows = []
     with jobs(ranks) as both:
         for size in sizes(begin, end, factor):
-            count = max(2, min(200, _BURST_BYTES // size))
-            best = {job.name: float("inf") for job in both}
-            enough = time.monotonic() + _SECONDS
-            turns = 0
-            while turns < rounds or time.monotonic() < enough:
-                for job in both if turns % 2 else reversed(both):
-                    best[job.name] = min(best[job.name], job.measure(size, count))
-                turns += 1
-            ratio = best[OURS] / best[MPI]
-            bandwidth = size / best[OURS] * 2 * (ranks - 1) / ranks / 1e9
+            seconds = measure_in_turns(both, size, rounds)
+            (mpi, mpi_median), (ours, ours_median) = (spread(seconds[name]) for name in (MPI, OURS))
+            bandwidth = size / ours * 2 * (ranks - 1) / ranks / 1e9
             print(
-                f"{format_size(size):>8} {count:>11} {best[MPI] * 1e6:>14.1f} {best[OURS] * 1e6:>18.1f} "
-                f"{ratio:>7.2f} {bandwidth:>11.2f}",
+                f"{format_size(size):>8} {len(seconds[OURS]):>6} {mpi * 1e6:>14.1f} {ours * 1e6:>18.1f} "
+                f"{ours / mpi:>7.2f} {ours_median / mpi_median:>11.2f} {bandwidth:>11.2f}",
                 flush=True,
             )
-            rows.append({"bytes": size, MPI: best[MPI], OURS: best[OURS], "ratio": ratio})
+            rows.append({"bytes": size, MPI: mpi, OURS: ours, "ratio": ours / mpi, "median": ours_median / mpi_median})
     print(f"# geometric mean of the ratios: {geometric_mean(row['ratio'] for row in rows):.2f}")
     return rows
 

@@ -12,6 +12,11 @@ from fabricd.plan.group_networks import Candidate
 _MAX_RAILS = 4
 #: What UCX takes by itself (UCX_MAX_RNDV_RAILS).
 _DEFAULT_RAILS = 2
+#: What UCX reads from a connection at once; by itself it takes 64 KiB (UCX 1.20, UCX_TCP_RX_SEG_SIZE), and each read
+#: is a system call. Between two hosts on one machine, 64 KiB to 16 MiB moved 1.1 to 1.8 times as fast with it.
+_READ_BYTES = 256 << 10
+#: Every connection may hold so much, so beyond so many ranks it stays as it is.
+_READ_MOST_RANKS = 128
 
 
 def ports_of(rank: int, candidate: Candidate, hosts: Hosts, views: Mapping[int, LocalView]) -> tuple[NetworkPort, ...]:
@@ -65,6 +70,9 @@ def network_settings(candidate: Candidate, ports: tuple[NetworkPort, ...], hosts
     if len(ports) > _DEFAULT_RAILS:
         because = f"every host has {len(ports)} ports for each of its ranks, and UCX would use {_DEFAULT_RAILS}"
         settings.append(Setting(name="UCX_MAX_RNDV_RAILS", value=str(len(ports)), because=because))
+    if not candidate.rdma and len(hosts.place_of) <= _READ_MOST_RANKS:
+        because = "fewer reads than by UCX's own 64K"
+        settings.append(Setting(name="UCX_TCP_RX_SEG_SIZE", value=f"{_READ_BYTES >> 10}k", because=because))
     if candidate.ipv6:
         settings.append(Setting(name="UCX_TCP_AF_PRIO", value="inet6", because=f"{candidate.name} is an IPv6 network"))
     return tuple(settings)

@@ -5,6 +5,7 @@ python -m tests.e2e.rank_segments
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -53,6 +54,7 @@ def checks(comm: Communicator) -> Iterator[tuple[str, bool]]:
         got = comm.reduce(mine, root=root, out=mine if comm.rank == root else None)
         left = summed(comm.size, count, dtype) if comm.rank == root else counted(comm.rank, count, dtype)
         yield f"reduce of {dtype} in place", got is (mine if comm.rank == root else None) and np.array_equal(mine, left)
+    yield "every size", all(every_size(comm))
     yield "many at once", all(many_at_once(comm))
     yield "a peer waits for a message", waits_for_a_message(comm)
     yield "a peer waits for a split", waits_for_a_split(comm)
@@ -60,6 +62,18 @@ def checks(comm: Communicator) -> Iterator[tuple[str, bool]]:
     if part is not None:
         got = part.all_reduce(counted(part.rank, LARGE, "u1"))
         yield "of a part of the ranks", np.array_equal(got, summed(part.size, LARGE, "u1"))
+
+
+def every_size(comm: Communicator) -> Iterator[bool]:
+    """Sums on both sides of where two ranks change what they do, in every way; beyond the range is inf, in silence."""
+    for count in (0, 1, 2048, 2049, 8192, 8193, 70_000):
+        mine, expected = counted(comm.rank, count, "f4"), summed(comm.size, count, "f4")
+        out = np.empty_like(mine)
+        yield comm.all_reduce(mine, out=out) is out
+        yield np.array_equal(out, expected)
+        yield np.array_equal(comm.all_reduce(mine, out=mine), expected)
+        with warnings.catch_warnings(action="error"):
+            yield bool(np.isinf(comm.all_reduce(np.full(count, 3e38, "f4"))).all())
 
 
 def many_at_once(comm: Communicator) -> Iterator[bool]:

@@ -8,6 +8,8 @@ pytest.importorskip("mpi4py")
 from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on
 from fabric_client.engine.segments import Crowding, PieceSize, Segments, choose_piece_size
 from fabricd.errors import EngineError
+from fabricd.model.path import Transport
+from fabricd.model.plan import NetworkChoice
 
 MIB = 1 << 20
 
@@ -52,6 +54,37 @@ def test_where_pieces_cost_more_there_are_few(tmp_path, cores):
     shared = choose_piece_size(3, 3, sys_root=root)
     assert shared == PieceSize(16 * MIB, "3 ranks share 2 CPUs, which each piece switches between")
     assert choose_piece_size(2, 1, sys_root=root).nbytes == 16 * MIB
+
+
+def network(latency, bandwidth, transport=Transport.ETHERNET):
+    return NetworkChoice(
+        network="net", transport=transport, latency_seconds=latency, bandwidth_bytes_per_second=bandwidth
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "joined", "piece"),
+    [
+        (2, network(10e-6, 1e9), PieceSize(MIB // 4, "an L2 cache of 1M")),
+        (2, network(50e-6, 1e9), PieceSize(MIB, "50 us at 1 GB/s over net")),
+        (8, network(50e-6, 1e9), PieceSize(4 * MIB, "50 us at 1 GB/s over net")),
+        (2, network(5e-3, 1e9, Transport.INTERNET), PieceSize(16 * MIB, "5 ms at 1 GB/s over net")),
+        (2, network(None, 1e9), PieceSize(16 * MIB, "how fast net is is not known")),
+        (
+            2,
+            network(2e-6, 25e9, Transport.INFINIBAND),
+            PieceSize(16 * MIB, "ranks on other hosts: as few pieces as memory is reused with"),
+        ),
+    ],
+)
+def test_by_tcp_a_piece_fits_into_a_cpus_own_cache_unless_the_way_is_long(tmp_path, cores, size, joined, piece):
+    root = cached(tmp_path, 0, ("1", "32K", "1"), ("2", "1024K", "1"), ("3", "32768K", "3"))
+    assert choose_piece_size(size, 1, joined, sys_root=root) == piece
+
+
+def test_by_tcp_a_cache_that_is_not_told_is_assumed(tmp_path, cores):
+    piece = choose_piece_size(2, 1, network(1e-6, 1e9), sys_root=tmp_path)
+    assert piece == PieceSize(MIB // 4, "the L2 cache's size is unknown")
 
 
 @pytest.mark.parametrize(

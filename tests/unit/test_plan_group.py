@@ -349,7 +349,19 @@ class TestCandidates:
         views = {rank: view(host, rank, eth0=f"10.{rank}.0.1/24 fd00::{rank + 1}/64") for rank, host in enumerate("ab")}
         plan = plan_group("mpi", views, {})
         assert chosen(plan) == "fd00::/64"
-        assert settings(plan, 0) == {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "eth0", "UCX_TCP_AF_PRIO": "inet6"}
+        assert settings(plan, 0) == {
+            "UCX_TLS": "self,tcp",
+            "UCX_NET_DEVICES": "eth0",
+            "UCX_TCP_RX_SEG_SIZE": "256k",
+            "UCX_TCP_AF_PRIO": "inet6",
+        }
+
+    def test_only_few_ranks_read_much_at_once(self):
+        for count, told in ((128, "256k"), (129, None)):
+            plan = plan_group(
+                "mpi", {rank: view(chr(65 + rank), rank, eth0=f"10.1.0.{rank + 1}/24") for rank in range(count)}, {}
+            )
+            assert settings(plan, 0).get("UCX_TCP_RX_SEG_SIZE") == told
 
     def test_an_address_that_ucx_would_not_use_is_no_way(self):
         views = {

@@ -39,6 +39,7 @@ ALLOWED = frozenset(
         "UCX_RNDV_SCHEME",
         "UCX_RNDV_THRESH",
         "UCX_TCP_AF_PRIO",
+        "UCX_TCP_RX_SEG_SIZE",
         "UCX_TLS",
     }
 )
