@@ -65,7 +65,8 @@ def nccl_parts(
 ) -> NcclParts | None:
     """Return what NCCL is told; None where no network joins the hosts.
 
-    RDMA networks are chosen by what ports claim, as NCCL itself does; among those of TCP, what was measured decides.
+    RDMA networks are chosen by what ports claim, as NCCL itself does, and never one on which nothing arrives; among
+    those of TCP, what was measured decides.
 
     Args:
         hosts: where the ranks are.
@@ -75,9 +76,10 @@ def nccl_parts(
     """
     seen = {place.name: _seen(place, nodes) for place in hosts.places}
     best = next((one for one in rated if not one.unreachable), None)
+    dead = {one.candidate.name: one.unreachable for one in rated if one.unreachable}
     try:
-        job = job_of(seen)
-        told = settings_for(seen, engines=("nccl",))
+        job = job_of(seen, unreachable=dead)
+        told = settings_for(seen, engines=("nccl",), unreachable=dead)
     except NoNetworkError:  # but routes may join them
         job, told = None, ()
     kept = [one for one in told if one.name not in _PATHS]

@@ -6,8 +6,8 @@ import pytest
 
 from fabric_client.engine.settings import choose_settings
 from fabricd.errors import NoNetworkError
-from fabricd.localview import LocalView, ViewHca, ViewInterface
-from fabricd.model.device import GpuDriver, NvlinkFabric
+from fabricd.localview import LocalView, ViewGid, ViewHca, ViewInterface
+from fabricd.model.device import Gid, GpuDriver, Hca, HcaPort, NvlinkFabric
 from fabricd.model.measurement import Measurement
 from fabricd.plan.group import AUTO, plan_group
 from tests.support.composed import member
@@ -149,6 +149,51 @@ def test_among_networks_of_tcp_what_was_measured_decides(faster, card):
 def test_a_network_on_which_nothing_arrives_is_not_taken():
     found = plan(*ethernet(), measurements=[measured("10.0.0", 0.0, reachable=False, reason="no answer")])
     assert settings(found)["NCCL_SOCKET_IFNAME"] == "=eth1"
+
+
+def converged():
+    """Two hosts with RoCE on their data network, and a network for management."""
+    made = []
+    for host, name in enumerate("ab", 1):
+        address = f"10.1.0.{host}"
+        gids = (Gid(index=3, gid=f"0000:0000:0000:0000:0000:ffff:0a01:{host:04x}", type="roce-v2", interface="data0"),)
+        port = HcaPort(port=1, state="active", link_layer="ethernet", rate_bytes_per_second=50_000_000_000, gids=gids)
+        own = Hca(name="mlx5_0", kind="roce", pci_address="0000:20:00.0", ports=(port,))
+        cards = (
+            nic("eth0", f"10.0.0.{host}/24"),
+            nic("data0", f"{address}/24", rdma_device="mlx5_0", speed_bytes_per_second=50_000_000_000),
+        )
+        made.append(guided(replace(with_nics(node(name), *cards), hcas=(own,))))
+    return made
+
+
+def seeing(snapshot, rank):
+    """The view of a rank that sees the GIDs of its adapter, too."""
+    gids = tuple(
+        ViewGid(port=1, index=3, gid=gid.gid, type=gid.type, interface="data0")
+        for gid in snapshot.hcas[0].ports[0].gids
+    )
+    own = ViewHca(name="mlx5_0", node_guid=snapshot.hcas[0].node_guid, usable=True, ports=(1,), gids=gids)
+    return view(snapshot, rank, hcas=(own,))
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_rdma_on_which_nothing_arrives_is_not_taken_whatever_its_ports_claim(reached):
+    nodes = converged()
+    told = [measured("10.0.0", 1.0), measured("10.1.0", 5.0, reachable=reached, reason="no answer")]
+    views = {rank: seeing(snapshot, rank) for rank, snapshot in enumerate(nodes)}
+    found = plan_group("nccl", views, mapping(*nodes), told)
+    names = settings(found)
+    if reached:
+        assert names["NCCL_NET"] == "IB"
+        assert found.ranks[0].devices == ("mlx5_0:1",)
+    else:
+        assert names["NCCL_NET"] == "Socket"
+        assert names["NCCL_SOCKET_IFNAME"] == "=eth0"
+        assert found.ranks[0].devices == ("eth0",)
+        dead = [one for one in found.networks if one.network.endswith("10.1.0.0/24")]
+        assert dead
+        assert all("cannot reach" in one.reason and not one.chosen for one in dead)
 
 
 def test_where_nothing_arrives_anywhere_there_is_no_plan():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from fabricd.errors import InputError, NoNetworkError
 from fabricd.graph.networks import find_networks
@@ -76,13 +77,19 @@ class Job:
         return next((port for port in ports if port.node == node), None)
 
 
-def job_of(nodes: Mapping[str, Snapshot], *, policy: Policy = Policy.FASTEST) -> Job:
+def job_of(
+    nodes: Mapping[str, Snapshot],
+    *,
+    policy: Policy = Policy.FASTEST,
+    unreachable: Mapping[str, str] = MappingProxyType({}),
+) -> Job:
     """Return a job on all of some nodes.
 
     Args:
         nodes: by name; as the ranks see them, where that is known.
         policy: fastest: by what the ports of a class carry together, and by class where that is about equal; priority:
             by class alone.
+        unreachable: networks that do not join the nodes whatever the facts say, by name, with why: as measured.
 
     Raises:
         InputError: no node.
@@ -94,6 +101,8 @@ def job_of(nodes: Mapping[str, Snapshot], *, policy: Policy = Policy.FASTEST) ->
         return Job(nodes=nodes)
     networks = find_networks(nodes).networks
     left_out: list[tuple[str, str]] = []
+    left_out += [(network.name, unreachable[network.name]) for network in networks if network.name in unreachable]
+    networks = tuple(network for network in networks if network.name not in unreachable)
     joining = [network for network in networks if _joins(network, nodes, left_out)]
     routed = _routed_roce(networks, nodes)
     if routed is not None and not any(network.transport is Transport.ROCE for network in joining):

@@ -1,6 +1,7 @@
 """The settings of a job for some engines, each with the rule and the fact it came from."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from fabricd.errors import UnknownNameError
 from fabricd.model.path import Policy
@@ -25,6 +26,7 @@ def settings_for(
     engines: Collection[str] = ENGINES,
     site: SiteChoices | None = None,
     policy: Policy = Policy.FASTEST,
+    unreachable: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Setting, ...]:
     """Return what a job on all of some nodes is told, by engine, and nothing that is right by default.
 
@@ -33,6 +35,7 @@ def settings_for(
         engines: of ``ENGINES``.
         site: what only the site knows.
         policy: by what the network is chosen.
+        unreachable: see ``job_of``.
 
     Raises:
         InputError: no node.
@@ -42,7 +45,7 @@ def settings_for(
     unknown = [name for name in engines if name not in _ENGINES]
     if unknown:
         raise UnknownNameError("engine", unknown[0][:40], ENGINES)
-    job = job_of(nodes, policy=policy)
+    job = job_of(nodes, policy=policy, unreachable=unreachable)
     found = [setting for name in ENGINES if name in engines for setting in _ENGINES[name](job, site or SiteChoices())]
     return tuple(found)
 
