@@ -38,6 +38,15 @@ _PATIENT = "/v1/groups/"
 BODY_SECONDS = 30.0
 
 
+#: What a browser is told with every answer: names of hosts and switches, which others chose, are no page and no script,
+#: and no page of another site may put them into itself.
+_WEB_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
 class Gate:
     """Wraps the application.
 
@@ -181,7 +190,7 @@ class _Answer:
             self.status = message["status"]
             self.started = time.monotonic()
             timing = f"total;dur={(self.started - self._begun) * 1e3:.2f}".encode()
-            more = [(b"server-timing", timing), *([(b"connection", b"close")] if self._last else [])]
+            more = [*_WEB_HEADERS, (b"server-timing", timing), *([(b"connection", b"close")] if self._last else [])]
             message = {**message, "headers": [*message.get("headers", ()), *more]}
         await self._send(message)
 
@@ -241,11 +250,15 @@ def _check_host(headers: list[tuple[bytes, bytes]], allowed: tuple[str, ...]) ->
 
 
 def _check_origin(headers: list[tuple[bytes, bytes]]) -> None:
-    """Refuse what a web page of another site sends (browsers tell the page's origin with every POST).
+    """Refuse what a web page of another site sends.
+
+    Browsers tell the page's origin with every POST, and with every request whether it crosses sites (Fetch Metadata).
 
     Raises:
         AccessError: the request comes from a page of another host.
     """
+    if any(name == b"sec-fetch-site" and value in (b"cross-site", b"same-site") for name, value in headers):
+        raise AccessError("requests from web pages of other sites are refused")
     origins = [value for name, value in headers if name == b"origin"]
     if not origins:
         return

@@ -31,7 +31,7 @@ from fabricd.daemon.notify import Notifier
 from fabricd.daemon.probing import Prober, Source
 from fabricd.daemon.ready import Ready, announce, retract
 from fabricd.daemon.reloading import Reloader
-from fabricd.daemon.room import Room, connection_limit
+from fabricd.daemon.room import Room, check_descriptors, connection_limit
 from fabricd.daemon.server import Server
 from fabricd.errors import FabricError
 from fabricd.metrics import GroupCollector, NodeCollector, ShortageCollector
@@ -111,9 +111,10 @@ class Daemon:
         """Listen, serve and end.
 
         Raises:
-            UnavailableError: it cannot listen where it should, or cannot say that it does.
+            UnavailableError: it cannot listen where it should, or cannot say that it does, or gets no descriptors.
         """
         config = self.services.config
+        check_descriptors()
         retract(self._launch.ready_file)  # of a daemon that was killed
         tcp = listen_tcp(config.host, config.port)
         try:

@@ -7,12 +7,14 @@ from contextlib import suppress
 from enum import Enum
 from typing import Protocol
 
+from fabricd.errors import UnavailableError
 from fabricd.shortage import Resource, Shortages
 
 _log = logging.getLogger("fabricd.server")
 
 #: File descriptors that are kept for everything else than connections.
 _SPARE_DESCRIPTORS = 128
+_LEAST_DESCRIPTORS = 64
 #: Connections beyond the limit that may ask whether the daemon lives, and nothing else.
 LAST_PLACES = 16
 _LEAST = 4
@@ -110,6 +112,20 @@ class Room:
         self._connections.discard(oldest)
         oldest.abort()
         return True
+
+
+def check_descriptors() -> None:
+    """Refuse to begin where not even a supervisor's question could be answered.
+
+    Raises:
+        UnavailableError: RLIMIT_NOFILE is too low.
+    """
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if allowed != resource.RLIM_INFINITY and allowed < _LEAST_DESCRIPTORS:
+        raise UnavailableError(
+            f"{allowed} file descriptors (RLIMIT_NOFILE) are too few",
+            hint=f"allow {_LEAST_DESCRIPTORS} at least, better 16384: LimitNOFILE= of the unit, or ulimit -n",
+        )
 
 
 def connection_limit(wanted: int) -> int:

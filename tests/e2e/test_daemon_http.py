@@ -158,6 +158,17 @@ def test_requests_of_foreign_web_pages_are_refused(running):
     assert (told.status, told.code) == (403, "access-denied")
     assert problem(running.get("/v1/node", headers={"Origin": "null"})).status == 403
     assert running.get("/v1/node", headers={"Origin": running.url}).status_code == 200
+    # What a page's <img> or <script> sends has no Origin.
+    assert problem(running.get("/v1/node", headers={"Sec-Fetch-Site": "cross-site"})).status == 403
+    assert running.get("/v1/node", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/v1/node", "/v1/nodes/nobody", "/nothing"])
+def test_browsers_are_told_that_no_answer_is_a_page(running, path):
+    headers = running.get(path).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
 
 
 def test_a_body_that_is_too_long_is_refused_before_and_while_it_comes(running):

@@ -82,6 +82,14 @@ def test_connections_beyond_the_descriptors_fill_no_log(tmp_path):
         assert len(running.log.splitlines()) < 20, running.log[:2000]
 
 
+def test_where_there_are_too_few_descriptors_it_does_not_begin():
+    command = ["bash", "-c", 'ulimit -n 48; exec "$0" serve --port 0 --socket ""', program("fabricd")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+    assert done.returncode == 1
+    assert "48 file descriptors" in done.stderr
+    assert "ulimit -n" in done.stderr
+
+
 def test_sigint_ends_it_too(tmp_path):
     with daemon(tmp_path) as running:
         running.process.send_signal(signal.SIGINT)
