@@ -90,6 +90,7 @@ def test_making_a_communicator_loads_no_part_of_the_daemon():
     for name in [
         *HEAVY,
         "httpx",
+        "importlib.metadata",
         "rich",
         "asyncio",
         "fabricd.model.snapshot",

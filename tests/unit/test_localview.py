@@ -180,3 +180,12 @@ def test_importing_it_loads_the_standard_library_only() -> None:
     run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
     assert set(run.stdout.split()) - {"fabricd"} <= sys.stdlib_module_names
     assert "fabricd" in run.stdout.split()
+
+
+def test_versions_are_those_of_the_first_folder_on_the_path_and_damage_is_no_obstacle(tmp_path, monkeypatch):
+    for name in ("a/mpich-5.0.2.dist-info", "a/cupy_cuda12x-14.2.0.dist-info", "a/-info", "a/x.dist-info",
+                 "b/mpich-4.0.dist-info", "b/mpi4py-3.1.4.egg-info", "b/torch-2.13.0+cpu-py3.11.egg-info"):  # fmt: skip
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("sys.path", [str(tmp_path / name) for name in ("none", "file", "a", "b")])
+    assert dict(collect().versions) == {"mpich": "5.0.2", "mpi4py": "3.1.4", "cupy": "14.2.0", "torch": "2.13.0+cpu"}
