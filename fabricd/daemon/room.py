@@ -68,7 +68,7 @@ class Room:
         if len(self._connections) <= self._limit:
             return Place.ORDINARY
         self._shortages.note(Resource.CONNECTIONS, f"{self._limit} connections")
-        if self._end_longest_waiting():
+        if self._end_longest_waiting() and len(self._connections) <= self._limit:
             return Place.ORDINARY
         return Place.LAST if len(self._connections) <= self._limit + LAST_PLACES else Place.NONE
 

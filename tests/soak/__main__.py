@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from demo.namespaces import why_not
+from fabricd.errors import FabricError
 from tests.soak.cluster import Cluster, Node, running
 from tests.soak.faults import FAULTS, Fault, FaultError
 from tests.soak.load import Answers, Load
@@ -103,7 +104,7 @@ def do(fault: Fault, cluster: Cluster, course: Course, draw: random.Random) -> N
     begun = time.monotonic()
     try:
         fault.run(cluster, draw)
-    except FaultError as error:
+    except (FaultError, FabricError) as error:
         course.faults.append(f"{fault.name}: {error}")
         print(course.faults[-1], flush=True)
     lasted = time.monotonic() - begun
