@@ -2,7 +2,7 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd test-faults test-mpi4py test-slurm rdma test-schema fuzz check bench soak load clean
+.PHONY: help setup setup-tests demo test test-etcd test-systemd test-faults test-mpi4py test-slurm rdma test-schema fuzz check bench soak load bundle lock audit clean
 
 ARGS ?=
 MINUTES ?= 60
@@ -42,6 +42,9 @@ test-mpi4py: setup-tests ## mpi4py's own tests under fabricctl run and under mpi
 test-slurm: setup-tests ## communicators under a real srun, in a Slurm of their own (root, apt); 30 s
 	@python -m tests.slurm $(ARGS)
 
+test-systemd: setup-tests ## install, run, crash, upgrade and remove it under a real systemd in namespaces; about 5 min
+	@python -m tests.systemd $(ARGS)
+
 rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
 	@python -m tests.rdma $(ARGS)
 
@@ -70,6 +73,22 @@ check: setup ## format, lint, types, import contracts
 
 bench: setup-tests ## benchmarks that print ratios; BENCH=paths for one of them
 	@for name in $(BENCH); do echo "== bench/$$name.py"; python -m bench.$$name $(ARGS) || exit 1; done
+
+bundle: ## dist/fabricd-VERSION.tar.gz, to install from where no package index is reached; PYTHONS="3.11 3.12"
+	@deploy/bundle.sh dist
+
+# One version of each package for all versions of Python; what is locked stays as long as pyproject.toml takes it.
+# ARGS=--upgrade for the newest.
+LOCK = uv pip compile --quiet pyproject.toml --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package colorama $(ARGS)
+lock: setup ## deploy/requirements*.lock, with hashes, after a change of pyproject.toml
+	@command -v uv >/dev/null || python -m pip install --quiet uv
+	@$(LOCK) --extra daemon --output-file deploy/requirements.lock
+	@$(LOCK) --extra cli --extra mpi --output-file deploy/requirements-client.lock
+
+audit: setup ## the locks against the known vulnerabilities of the Python packages; needs the internet
+	@command -v pip-audit >/dev/null || python -m pip install --quiet pip-audit
+	@for lock in deploy/requirements*.lock; do pip-audit --disable-pip --requirement $$lock $(ARGS) || exit 1; done
 
 clean: ## remove .venv, caches and builds
 	@flock .venv.lock rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -10,7 +10,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,19 +46,22 @@ class Image:
     initrd: Path
 
 
-def need_programs() -> None:
+def need_programs(programs: Mapping[str, str] = PROGRAMS) -> None:
     """Install the Debian packages that are missing, as root.
+
+    Args:
+        programs: and the package that brings each.
 
     Raises:
         CannotRunError: they cannot be installed; the message has the line to run.
     """
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    missing = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    missing = sorted({package for program, package in programs.items() if shutil.which(program) is None})
     if not missing:
         return
     install = ["apt-get", "install", "-qq", "--no-install-recommends", *missing]
     if os.geteuid() == 0 and shutil.which("apt-get"):
-        print(f"rdma: installing {' '.join(missing)}", flush=True)
+        print(f"installing {' '.join(missing)}", flush=True)
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for command in (install, ["apt-get", "update", "-qq"], install):  # the lists may be missing or old
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

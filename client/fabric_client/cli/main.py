@@ -5,6 +5,7 @@ shall not wait for what plans.
 """
 
 import importlib
+import os
 import sys
 from typing import Annotated, Any
 
@@ -83,6 +84,10 @@ app = typer.Typer(
 
 def run() -> int:
     """Run the command line and return its exit status; errors go to standard error, without a traceback."""
+    if "_FABRICCTL_COMPLETE" in os.environ:  # a shell asks what could follow, or for the script that makes it ask
+        from typer.completion import completion_init
+
+        completion_init()
     try:
         app()
     except FabricError as error:
