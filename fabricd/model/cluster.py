@@ -62,6 +62,11 @@ class NodeStatus:
     inventory: Inventory | None = None  #: None: never seen
     snapshot: Snapshot | None = None  #: None when a summary was asked for, or never seen
 
+    @property
+    def was_seen(self) -> bool:
+        """Whether its snapshot can be had; the first daemons told no schema."""
+        return bool(self.schema or self.content_hash)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatus:

@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"by default all: {', '.join(NAMES)}")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (default 60)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at once (default: processors)")
-    parser.add_argument("--timeout", type=int, default=10, help="seconds that one input may take (default 10)")
+    parser.add_argument("--timeout", type=int, default=20, help="seconds that one input may take (default 20)")
     parser.add_argument("--memory", type=int, default=2048, help="MiB that a target may take (default 2048)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build/fuzz", help="keeps inputs, logs, what broke")
     options = parser.parse_args()

@@ -15,7 +15,7 @@ from fabricd.cluster.groups_record import GroupRecord, GroupStore, state_of
 from fabricd.errors import ParseError
 from fabricd.graph.networks import find_networks
 from fabricd.model import capture, cluster_file
-from fabricd.model.cluster import ClusterStatus, NodeState
+from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus
 from fabricd.model.cluster_file import read_cluster
 from fabricd.model.codec import check_snapshot, from_json, to_json, without_counters
 from fabricd.model.collective import CollectivePlan
@@ -155,6 +155,12 @@ def test_clusters_in_files(path: Path) -> None:
         (node,) = read_cluster(stream, what="it").nodes
     assert node.snapshot is not None
     assert node.snapshot.gpus
+
+
+def test_a_summary_without_schemas_still_names_its_nodes() -> None:
+    (node,) = from_json((RECORDED / "1-groups/cluster.json").read_bytes(), ClusterStatus).nodes
+    assert (node.schema, node.was_seen) == (0, True)
+    assert not NodeStatus(node_id="", name="", state=NodeState.UNKNOWN).was_seen
 
 
 def test_a_later_schema_is_read_as_far_as_it_is_known() -> None:

@@ -44,6 +44,16 @@ class Version:
         options = ["--port", "0", "--socket", str(folder / f"{name}.sock"), "--node-id", name, "--name", name]
         return Daemon(name, folder, [*options, *arguments], start=start)
 
+    def start(self, program: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start one of its programs; all that it says goes into its standard output."""
+        return subprocess.Popen(
+            self.command(program, *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**self.environment, **environment},
+        )
+
     def fabricctl(self, *arguments: str, **environment: str) -> tuple[int, str]:
         """Run its fabricctl; return the exit status and what it said."""
         command, variables = self.command("fabricctl", *arguments), {**self.environment, **environment}

@@ -67,7 +67,7 @@ def _nodes(connection: Connection, known: Sequence[NodeStatus], secret: bytes | 
     """Yield each node as the file has it. They are asked for one after another, so they may differ by that time."""
     for summary in known:
         status = summary
-        if summary.schema:
+        if summary.was_seen:
             try:
                 status = fetch_node(connection, summary.node_id)
             except UnknownNameError as error:  # it left meanwhile, or bears the node_id of another one

@@ -137,7 +137,7 @@ def load(origin: str | None) -> Source:
     connection = _daemon(origin)
     if connection is not None:
         cluster = connection.get("/v1/cluster", ClusterStatus, params={"summary": "1"})
-        names = {status.node_id: status.name for status in cluster.nodes if status.schema}
+        names = {status.node_id: status.name for status in cluster.nodes if status.was_seen}
         return Source(name=str(connection.address), nodes=DaemonNodes(connection, names), connection=connection)
     with _opened(origin or "-") as (stream, name):
         if is_cluster(stream.peek(4096)):
