@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import LinearConstraint, milp
+from scipy.sparse import csr_array
 
 from fabricd.plan.collective.columns import Column, cheapest_columns, same_segments
 from fabricd.plan.collective.fabric import Floats, Routes
@@ -25,10 +27,11 @@ _AS_MUCH = 1 - 1e-4
 _MAX_COUNTS = 10
 _PASSES = 6
 _STARTS = 3
-#: The same for rings over more ranks than all orders can be tried of: each takes some ten times as long to find.
-_MANY = 1, 3
 _STEEPNESS = 12
 _STRAIN_STEEPNESS = 30
+#: Speeds that whole numbers of rings are sought for, and how long: by nodes of the search tree, not by the clock.
+_MAX_SPEEDS = 12
+_SEARCH = {"node_limit": 50, "mip_rel_gap": 0.002, "presolve": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +71,22 @@ def at_one_speed(routes: Routes, packing: Packing, known: Sequence[Column] = (),
     best: dict[int, Channels] = {}
     if not packing.columns:
         return best
+    pool = list({same_segments(column): column for column in (*packing.columns, *known, *packing.pool)}.values())
     if pairs:
-        known = [_paired(column) for column in known]
+        pool, known = [_paired(column) for column in pool], [_paired(column) for column in known]
         halves = [weight * column.value / 2 for column, weight in zip(packing.columns, packing.weights, strict=True)]
         packing = replace(packing, columns=tuple(map(_paired, packing.columns)), weights=tuple(halves))
     else:
-        known = [column for column in known if column.value == 1]
-    pool = [*packing.columns, *known]
-    for columns in (*_rounded(packing), *_greedy(pool, capacity), known):
+        pool, known = ([column for column in some if column.value == 1] for some in (pool, known))
+    used = [*packing.columns, *known]
+    for columns in (*_rounded(packing), *_greedy(used, capacity), known):
         _keep(best, columns, capacity)
-    if max((one.total for one in best.values()), default=0.0) >= GOOD * packing.total:
+    if (most := max((one.total for one in best.values()), default=0.0)) >= GOOD * packing.total:
         return best
+    for columns in _whole(packing, pool, capacity, most):
+        _keep(best, columns, capacity)
+        if max(one.total for one in best.values()) >= GOOD * packing.total:
+            return best
     for columns in _rerouted(routes, packing, pairs=pairs):
         _keep(best, columns, capacity)
         if max(one.total for one in best.values()) >= GOOD * packing.total:
@@ -162,6 +170,38 @@ def _greedy(pool: Sequence[Column], capacity: Floats) -> Iterator[list[Column]]:
         yield chosen
 
 
+def _whole(packing: Packing, pool: Sequence[Column], capacity: Floats, least: float) -> Iterator[list[Column]]:
+    """Yield the most rings of a speed that fit, for each speed that may carry more than ``least`` and what came before.
+
+    At a speed a link holds a whole number of channels. By the packing's prices that bounds what it can carry in all, so
+    that few speeds need to be tried.
+    """
+    usage = np.stack([column.usage for column in pool], axis=1)
+    rows = np.flatnonzero(usage.any(axis=1))
+    values = np.array([column.value for column in pool])
+    for speed, most in _speeds(packing, capacity):
+        if most <= least:
+            return
+        room = np.floor(capacity[rows] / speed + 1e-9)
+        limits = [LinearConstraint(csr_array(usage[rows]), ub=room), LinearConstraint(values, ub=MAX_CHANNELS)]
+        found = milp(-values, constraints=limits, integrality=np.ones(len(values)), options=_SEARCH)
+        if found.x is None:
+            continue
+        counts = np.round(found.x).astype(int)
+        least = max(least, float(counts @ values) * speed)
+        yield [column for column, count in zip(pool, counts.tolist(), strict=True) for _ in range(count)]
+
+
+def _speeds(packing: Packing, capacity: Floats) -> list[tuple[float, float]]:
+    """Return speeds that divide some link that is full, with what rings of each can carry at most; best first."""
+    tight = np.unique(capacity[packing.prices > 0].round(9))
+    speeds = np.unique((tight[:, None] / np.arange(1, MAX_CHANNELS + 1)).round(9))
+    held = np.floor(capacity / speeds[:, None] + 1e-9) * speeds[:, None]
+    most = np.minimum(held @ packing.prices, MAX_CHANNELS * speeds)
+    order = np.argsort(-most.round(9), kind="stable")[:_MAX_SPEEDS]
+    return [(float(speeds[at]), float(most[at])) for at in order]
+
+
 def _counts(routes: Routes, packing: Packing) -> list[int]:
     """Return numbers of channels at which some link that is full would be filled by whole channels."""
     capacity = routes.fabric.capacity
@@ -176,9 +216,10 @@ def _counts(routes: Routes, packing: Packing) -> list[int]:
 
 
 def _rerouted(routes: Routes, packing: Packing, *, pairs: bool) -> Iterator[list[Column]]:
-    starts, most = (_STARTS, _MAX_COUNTS) if routes.fabric.ranks <= TABLE_PATH else _MANY
-    for start in range(starts):
-        for count in _counts(routes, packing)[:most]:
+    if routes.fabric.ranks > TABLE_PATH:  # each ring takes too long to find, and so the others are better
+        return
+    for start in range(_STARTS):
+        for count in _counts(routes, packing)[:_MAX_COUNTS]:
             random = np.random.default_rng((count, start))
             chosen: list[Column] = []
             load = np.zeros(len(routes.fabric.links))

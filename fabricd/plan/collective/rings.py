@@ -36,6 +36,7 @@ class Packing:
         total: of all rings, GB/s.
         limit: certified: no rings carry more; infinite where that was not proved.
         prices: of each link, more than 0 for those that hold the packing back.
+        pool: all rings that were looked at.
     """
 
     columns: tuple[Column, ...]
@@ -43,6 +44,7 @@ class Packing:
     total: float
     limit: float
     prices: Floats
+    pool: tuple[Column, ...] = ()
 
 
 def pack(routes: Routes, known: Sequence[Column] = (), *, limit: float = np.inf) -> Packing:
@@ -68,6 +70,7 @@ def pack(routes: Routes, known: Sequence[Column] = (), *, limit: float = np.inf)
         master.total,
         limit,
         master.prices,
+        tuple(master.columns),
     )
 
 
