@@ -10,10 +10,10 @@ from fabricd.model.measurement import Measurement
 from fabricd.model.network import Network
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, Path, PathEnd, Rejected, Transport
-from fabricd.paths.crossing import NETWORK, Crossing, Side, can_be, crossings, hops_over
-from fabricd.paths.ends import PORTS, End
+from fabricd.paths.crossing import NETWORK, Crossing, Side, crossings, hops_over
+from fabricd.paths.ends import End
 from fabricd.paths.sketch import Sketch, sketch
-from fabricd.paths.ways import renamed
+from fabricd.paths.ways import PORTS, renamed
 from fabricd.units import format_ranges
 
 
@@ -182,6 +182,7 @@ def _refused(found: NetworkMap, start: End, goal: End) -> Iterator[Rejected]:
             name = node_of[next(iter(members))]
             yield Rejected(name=network.name, reason=f"only {name} is on it")
             continue
+        on = {(port.node, port.interface) for port in network.ports}
         for end in (start, goal):
-            if end.vertex.kind in PORTS and not any(can_be(port, end) for port in network.ports):
+            if end.vertex.kind in PORTS and (end.node_id, end.vertex.name) not in on:
                 yield Rejected(name=network.name, reason=f"{end.name} is not on it")

@@ -5,7 +5,7 @@ from itertools import islice, product
 from typing import NamedTuple
 
 from fabricd.graph import nominal
-from fabricd.graph.graph import LinkKind, VertexKind
+from fabricd.graph.graph import LinkKind
 from fabricd.graph.networks import is_of, measurement_between
 from fabricd.graph.networks_nvlink import weakness
 from fabricd.model.measurement import Measurement
@@ -14,7 +14,7 @@ from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, PathType, Transport
 from fabricd.model.placement import Position
 from fabricd.paths.describe import weakest
-from fabricd.paths.ends import PORTS, End
+from fabricd.paths.ends import End
 from fabricd.paths.port_facts import PortFacts
 from fabricd.paths.ways import Way
 from fabricd.units import format_bandwidth
@@ -120,40 +120,29 @@ def _told(network: Network, start: End, goal: End) -> tuple[Position, Position] 
 
 def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]:
     """Return the sides that a path may take at one end, those by the nearest port first."""
-    usable = [port for port in network.ports if can_be(port, end)]
-    graph, vertex = end.ways.graph, end.vertex
-    types = {}
-    far = {}
-    for port in usable:
-        types[port.interface], *far[port.interface] = end.ways.distance(vertex, graph[port.interface])
-    least = min(far.values(), default=None)
-    facts_of = {port.interface: end.tables.facts(port) for port in usable}
-    several = len({facts.leaf for facts in facts_of.values()} - {""}) > 1
+    usable = [
+        (approach, port, end.tables.facts(port))
+        for port in network.ports
+        if port.node == end.node_id
+        and (approach := end.ways.approach(end.vertex, port.interface, network.transport, away=away)) is not None
+    ]
+    usable.sort(key=lambda one: one[0].far)
+    several = len({facts.leaf for _, _, facts in usable} - {""}) > 1
     rails = end.rails() if several else {}
     sides: dict[object, Side] = {}
-    for port in sorted(usable, key=lambda port: far[port.interface]):
-        facts = facts_of[port.interface]
+    for approach, port, facts in usable:
         figures = (port.speed_bytes_per_second, port.virtual, facts.mtu_bytes, bool(facts.cautions))
         carries, evidence = _carries(network, end, port)
+        nearest, rail = approach.far == usable[0][0].far, rails.get(port.interface)
         weak = _weak(network, end, port)
-        for way in end.ways.between(vertex, graph[port.interface], network.transport, away=away):
-            nearest, rail = far[port.interface] == least, rails.get(port.interface)
-            kind = types[port.interface]
+        for way in approach.ways:
             width = min(way.width, port.speed_bytes_per_second or 0)
             worth = (-width, way.gdr is False, len(way.cautions) + len(facts.cautions), way.latency_seconds)
             cautions = (*facts.cautions, *way.cautions, *weak)
             alike = (figures, way.likeness)
-            side = Side(end, port, facts, kind, nearest, rail, way, alike, worth, cautions, carries, evidence)
-            sides.setdefault((side.likeness, facts.leaf, port.interface if every else ""), side)
+            side = Side(end, port, facts, approach.type, nearest, rail, way, alike, worth, cautions, carries, evidence)
+            sides.setdefault((alike, facts.leaf, port.interface if every else ""), side)
     return list(sides.values())
-
-
-def can_be(port: NetworkPort, end: End) -> bool:
-    """Tell whether a path may leave or reach an end by a port. In an NVLink domain a GPU is a port of its own alone."""
-    if port.node != end.node_id or port.interface not in end.ways.graph:
-        return False
-    own = end.vertex.kind in PORTS or end.ways.graph[port.interface].kind is VertexKind.GPU
-    return port.interface == end.vertex.name or not own
 
 
 def latency_of(crossing: Crossing) -> float | None:

@@ -16,7 +16,7 @@ from fabricd.model.placement import Position
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.names import NodeNames
 from fabricd.paths.port_facts import PortTables
-from fabricd.paths.ways import NodeWays
+from fabricd.paths.ways import PORTS, NodeWays
 
 #: Longest name that is looked up: names come from the network, and are repeated in errors.
 MAX_NAME = 512
@@ -47,8 +47,6 @@ _OF_PORT = attrgetter("port", "rate_bytes_per_second")
 _OF_INTERFACE = attrgetter(
     "name", "kind", "driver", "pci_address", "numa_node", "parent", "members", "speed_bytes_per_second"
 )
-
-PORTS = frozenset({VertexKind.NIC, VertexKind.HCA_PORT})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.paths.across import candidates_across, joined, path_over
 from fabricd.paths.candidates import candidates_in
 from fabricd.paths.describe import describe
-from fabricd.paths.ends import PORTS, End, Ends
+from fabricd.paths.ends import End, Ends
 from fabricd.paths.estimate import AS_USUAL, Comparison
 from fabricd.paths.explain import explained
 from fabricd.paths.explain_between import better_classes_between
@@ -24,6 +24,7 @@ from fabricd.paths.flow import capacity
 from fabricd.paths.rank import order_key, ranked, with_places
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
 from fabricd.paths.sketch import best_of_each
+from fabricd.paths.ways import PORTS
 from fabricd.placement.imported import Imported
 
 

@@ -8,6 +8,7 @@ memory, so there the way leads through a NUMA node. A GPU may pass its data by N
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from fabricd.graph import nominal
 from fabricd.graph.flattened import flattened
@@ -20,6 +21,8 @@ from fabricd.model.path import Hop, PathType, Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.describe import bottleneck, path_type, weakest
 from fabricd.paths.search import UNKNOWN_WIDTH, Hops, PathSearch
+
+PORTS = frozenset({VertexKind.NIC, VertexKind.HCA_PORT})
 
 #: How far apart NCCL lets a GPU and a port exchange data directly, by default. Source: NCCL 2.30, graph/paths.cc.
 _NEAR = frozenset({PathType.LOC, PathType.PIX, PathType.PXB, PathType.P2C})
@@ -64,6 +67,14 @@ def _way(hops: Hops, *, relay: str = "", gdr: bool | None = None, why: str = "",
     return Way(hops, relay, gdr, why, cautions, width, latency, likeness, weakest(hops) if rated else None, names)
 
 
+class Approach(NamedTuple):
+    """How an end and a port of its node reach each other."""
+
+    type: PathType  #: of the straight way
+    far: tuple[int, float, int]  #: the straight way's place in NCCL's order of types, latency, and hops
+    ways: tuple[Way, ...]  #: the straight one first
+
+
 class NodeWays:
     """All ways within one node, each searched once. Good for every node whose hardware is the same.
 
@@ -78,16 +89,17 @@ class NodeWays:
         self._search = PathSearch(self.graph, relays=False)
         self._places = [vertex.name for vertex in self.graph if vertex.kind in _PLACES]
         self._from: dict[str, dict[str, Hops]] = {}
-        self._ways: dict[tuple[str, str, bool, bool], tuple[Way, ...]] = {}
-        self._distances: dict[tuple[str, str], tuple[PathType, int, float, int]] = {}
+        self._approaches: dict[tuple[str, str, bool, bool], Approach | None] = {}
         self._rails: dict[Hashable, Mapping[str, int]] = {}
         self._beside: dict[str, tuple[Vertex, Hops] | None] = {}
         self._pci = {device.address: device for device in snapshot.pci}
         self._bus_of = {f"gpu{gpu.index}": gpu.pci_address for gpu in snapshot.gpus}
         self._bus_of |= {f"{hca.name}:{port.port}": hca.pci_address for hca in snapshot.hcas for port in hca.ports}
 
-    def between(self, end: Vertex, port: Vertex, transport: Transport, *, away: bool) -> tuple[Way, ...]:
-        """Return the ways between an end and a port, the straight one first; none where nothing joins them.
+    def approach(self, end: Vertex, port: str, transport: Transport, *, away: bool) -> Approach | None:
+        """Return how an end and a port reach each other; ``None`` where a path may not leave or reach the end by it.
+
+        An end that is a port is its own only port; in an NVLink domain a GPU is a port of its own alone.
 
         Args:
             end: where the path starts or ends.
@@ -95,20 +107,19 @@ class NodeWays:
             transport: of the network that the port is on.
             away: the end sends.
         """
-        key = (end.name, port.name, transport in _OF_DEVICE_MEMORY, away)
-        if key not in self._ways:
-            there = tuple(self._find(end, port, transport, away))
-            self._ways[key] = there if away else tuple(map(_back, there))
-        return self._ways[key]
+        key = (end.name, port, transport in _OF_DEVICE_MEMORY, away)
+        if key not in self._approaches:
+            alone = port in self.graph and (end.kind in PORTS or self.graph[port].kind is VertexKind.GPU)
+            usable = port in self.graph and (port == end.name or not alone)
+            self._approaches[key] = self._approach(end, self.graph[port], transport, away) if usable else None
+        return self._approaches[key]
 
-    def distance(self, end: Vertex, port: Vertex) -> tuple[PathType, int, float, int]:
-        """Return how far a port is from an end by the straight way: the type of path, its place, latency, and hops."""
-        key = (end.name, port.name)
-        if key not in self._distances:
-            hops = self._joined(*key)
-            kind = PathType.DIS if hops is None else path_type(self.graph, end.name, hops)
-            self._distances[key] = (kind, _NEARNESS[kind], _latency(hops or ()), len(hops or ()))
-        return self._distances[key]
+    def _approach(self, end: Vertex, port: Vertex, transport: Transport, away: bool) -> Approach:
+        hops = self._joined(end.name, port.name)
+        kind = PathType.DIS if hops is None else path_type(self.graph, end.name, hops)
+        ways = tuple(self._find(end, port, transport, away))
+        far = (_NEARNESS[kind], _latency(hops or ()), len(hops or ()))
+        return Approach(kind, far, ways if away else tuple(map(_back, ways)))
 
     def rails_of(self, snapshot: Snapshot) -> Mapping[str, int]:
         """Return the rail of each port for jobs' data of a node of this kind; it depends on which ports are up."""
