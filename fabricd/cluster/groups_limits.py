@@ -1,6 +1,7 @@
 """What a group request may be, and how much of everything is kept."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -75,10 +76,14 @@ def check_join(rank: int, request: JoinRequest, limits: Limits) -> LocalView:
 
 
 def _check_view(view: LocalView, limits: Limits) -> None:
-    """Refuse a view of a size that no machine has, and text that could fool a terminal."""
+    """Refuse a view of a size that no machine has, names that stand twice, and text that could fool a terminal."""
     counted = (view.interfaces, view.hcas, view.gpu_uuids, view.versions, view.imex_channels or ())
     if max(map(len, counted)) > limits.interfaces:
         raise InputError(f"the view has more than {limits.interfaces} devices of a kind")
+    for names in ([one.name for one in view.interfaces], [one.name for one in view.hcas]):
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
+        if twice is not None:
+            raise InputError(f"the view has two devices called {twice[:40]!r}", hint="in a namespace names are unique")
     texts = [view.hostname, view.boot_id, view.node_id, view.shm_device, view.nvidia_visible_devices, view.world]
     texts += [view.net_namespace, view.ipc_namespace, view.pid_namespace, *view.gpu_uuids]
     texts += [text for pair in view.versions for text in pair]
