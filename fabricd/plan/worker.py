@@ -7,7 +7,9 @@ is given back.
 import os
 import resource
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from fabricd.errors import FabricError, InputError
 from fabricd.model.codec import from_json, to_json
@@ -66,6 +68,8 @@ def main() -> None:
     """Answer, and end."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     os.nice(_NICENESS)
+    with suppress(OSError):  # where memory is short, a plan is asked for again, and the daemon is not
+        Path("/proc/self/oom_score_adj").write_text("500")
     sys.stdout.buffer.write(answer(sys.stdin.buffer.read()))
 
 
