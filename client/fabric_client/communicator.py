@@ -5,13 +5,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from fabric_client.explain import explain_communicator
+from fabric_client.gathers import Gathers
 from fabric_client.messages import Messages
 from fabric_client.moves import Moves
 from fabric_client.operations import is_between
 from fabric_client.rebuild import rebuild_communicator
 from fabric_client.reductions import Reductions
-from fabric_client.rooted import Rooted
 from fabric_client.runner import Runner
+from fabric_client.scatters import Scatters
 from fabric_client.verify import verify_communicator
 from fabricd.errors import InputError
 from fabricd.units import format_ranges
@@ -26,7 +27,7 @@ _COLOR_MAX = 2**31 - 1
 _LEAST_VERIFIED = 1 << 20
 
 
-class Communicator(Reductions, Moves, Rooted, Messages):
+class Communicator(Reductions, Moves, Gathers, Scatters, Messages):
     """The ranks of a group, able to talk. Made by :func:`fabric_client.create_communicator`.
 
     Blocking: every method returns when this rank's part is done, so the arrays may be used again. An operation that

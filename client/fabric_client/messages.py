@@ -1,8 +1,10 @@
 """Messages between two ranks."""
 
-from typing import Any
+from typing import Any, overload
 
+from fabric_client.kinds import No, Out, Seconds, Yes
 from fabric_client.operations import Operations, is_between
+from fabric_client.work import Work
 from fabricd.errors import InputError
 
 _TAG_MAX = 2**20  # MPI promises 32767, MPICH over UCX more than this
@@ -11,6 +13,12 @@ _TAG_MAX = 2**20  # MPI promises 32767, MPICH over UCX more than this
 class Messages(Operations):
     """``send``, ``recv`` and ``sendrecv``."""
 
+    @overload
+    def send(self, array: Any, dest: int, *, tag: int = ..., timeout: Seconds = ..., async_op: No = ...) -> None: ...
+    @overload
+    def send(self, array: Any, dest: int, *, tag: int = ..., timeout: Seconds = ..., async_op: Yes) -> Work[None]: ...
+    @overload
+    def send(self, array: Any, dest: int, *, tag: int = ..., timeout: Seconds = ..., async_op: bool) -> Any: ...
     def send(self, array: Any, dest: int, *, tag: int = 0, timeout: float | None = None, async_op: bool = False) -> Any:
         """Send an array to one rank.
 
@@ -33,6 +41,12 @@ class Messages(Operations):
         what, start = f"send to rank {dest}", self._engine.send
         return self._message("send", what, None, timeout, async_op, data.nbytes, start, data, dest, tag)
 
+    @overload
+    def recv(self, out: Out, source: int, *, tag: int = ..., timeout: Seconds = ..., async_op: No = ...) -> Out: ...
+    @overload
+    def recv(self, out: Out, source: int, *, tag: int = ..., timeout: Seconds = ..., async_op: Yes) -> Work[Out]: ...
+    @overload
+    def recv(self, out: Out, source: int, *, tag: int = ..., timeout: Seconds = ..., async_op: bool) -> Any: ...
     def recv(self, out: Any, source: int, *, tag: int = 0, timeout: float | None = None, async_op: bool = False) -> Any:
         """Receive an array from one rank.
 
@@ -59,6 +73,26 @@ class Messages(Operations):
         what, start = f"recv from rank {source}", self._engine.receive
         return self._message("recv", what, (out, data, out), timeout, async_op, data.nbytes, start, data, source, tag)
 
+    @overload
+    def sendrecv(
+        self,
+        array: Any,
+        dest: int,
+        out: Out,
+        source: int,
+        *,
+        tag: int = ...,
+        timeout: Seconds = ...,
+        async_op: No = ...,
+    ) -> Out: ...
+    @overload
+    def sendrecv(
+        self, array: Any, dest: int, out: Out, source: int, *, tag: int = ..., timeout: Seconds = ..., async_op: Yes
+    ) -> Work[Out]: ...
+    @overload
+    def sendrecv(
+        self, array: Any, dest: int, out: Out, source: int, *, tag: int = ..., timeout: Seconds = ..., async_op: bool
+    ) -> Any: ...
     def sendrecv(
         self,
         array: Any,

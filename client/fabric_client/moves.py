@@ -1,14 +1,24 @@
 """Collectives that move data to all ranks, and the barrier."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
+from numpy.typing import NDArray
+
+from fabric_client.kinds import Kind, No, Out, Scalar, Seconds, Yes
 from fabric_client.operations import Operations, check_counts, check_leading_axis, check_rows, in_elements
+from fabric_client.work import Work
 
 
 class Moves(Operations):
     """``broadcast``, ``all_gather``, ``all_gather_v``, ``all_to_all``, ``all_to_all_v`` and ``barrier``."""
 
+    @overload
+    def broadcast(self, array: Out, root: int = ..., *, timeout: Seconds = ..., async_op: No = ...) -> Out: ...
+    @overload
+    def broadcast(self, array: Out, root: int = ..., *, timeout: Seconds = ..., async_op: Yes) -> Work[Out]: ...
+    @overload
+    def broadcast(self, array: Out, root: int = ..., *, timeout: Seconds = ..., async_op: bool) -> Any: ...
     def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None, async_op: bool = False) -> Any:
         """Copy the root's array into every other rank's array, in place.
 
@@ -33,6 +43,24 @@ class Moves(Operations):
         start = self._engine.broadcast
         return self._collective("broadcast", (array, data, array), timeout, async_op, data.nbytes, start, data, root)
 
+    @overload
+    def all_gather(
+        self, array: NDArray[Scalar], *, out: NDArray[Scalar] | None = ..., timeout: Seconds = ..., async_op: No = ...
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def all_gather(
+        self, array: Kind, *, out: Kind | None = ..., timeout: Seconds = ..., async_op: No = ...
+    ) -> Kind: ...
+    @overload
+    def all_gather(
+        self, array: NDArray[Scalar], *, out: NDArray[Scalar] | None = ..., timeout: Seconds = ..., async_op: Yes
+    ) -> Work[NDArray[Scalar]]: ...
+    @overload
+    def all_gather(
+        self, array: Kind, *, out: Kind | None = ..., timeout: Seconds = ..., async_op: Yes
+    ) -> Work[Kind]: ...
+    @overload
+    def all_gather(self, array: Any, *, out: Any = ..., timeout: Seconds = ..., async_op: bool = ...) -> Any: ...
     def all_gather(self, array: Any, *, out: Any = None, timeout: float | None = None, async_op: bool = False) -> Any:
         """Collect every rank's array on every rank.
 
@@ -62,6 +90,36 @@ class Moves(Operations):
             "all_gather", (out, result, array), timeout, async_op, source.nbytes, start, source, result
         )
 
+    @overload
+    def all_gather_v(
+        self,
+        array: Kind,
+        *,
+        counts: Sequence[int] | None = ...,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: No = ...,
+    ) -> Kind: ...
+    @overload
+    def all_gather_v(
+        self,
+        array: Kind,
+        *,
+        counts: Sequence[int] | None = ...,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: Yes,
+    ) -> Work[Kind]: ...
+    @overload
+    def all_gather_v(
+        self,
+        array: Any,
+        *,
+        counts: Sequence[int] | None = ...,
+        out: Any = ...,
+        timeout: Seconds = ...,
+        async_op: bool = ...,
+    ) -> Any: ...
     def all_gather_v(
         self,
         array: Any,
@@ -102,6 +160,16 @@ class Moves(Operations):
             "all_gather_v", (out, result, array), timeout, async_op, source.nbytes, start, source, result, elements
         )
 
+    @overload
+    def all_to_all(
+        self, array: Kind, *, out: Kind | None = ..., timeout: Seconds = ..., async_op: No = ...
+    ) -> Kind: ...
+    @overload
+    def all_to_all(
+        self, array: Kind, *, out: Kind | None = ..., timeout: Seconds = ..., async_op: Yes
+    ) -> Work[Kind]: ...
+    @overload
+    def all_to_all(self, array: Any, *, out: Any = ..., timeout: Seconds = ..., async_op: bool = ...) -> Any: ...
     def all_to_all(self, array: Any, *, out: Any = None, timeout: float | None = None, async_op: bool = False) -> Any:
         """Exchange blocks: rank r's ``out[s]`` is what rank s had in ``array[r]``.
 
@@ -131,6 +199,39 @@ class Moves(Operations):
             "all_to_all", (out, result, array), timeout, async_op, source.nbytes, start, source, result
         )
 
+    @overload
+    def all_to_all_v(
+        self,
+        array: Kind,
+        send_counts: Sequence[int],
+        *,
+        recv_counts: Sequence[int] | None = ...,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: No = ...,
+    ) -> Kind: ...
+    @overload
+    def all_to_all_v(
+        self,
+        array: Kind,
+        send_counts: Sequence[int],
+        *,
+        recv_counts: Sequence[int] | None = ...,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: Yes,
+    ) -> Work[Kind]: ...
+    @overload
+    def all_to_all_v(
+        self,
+        array: Any,
+        send_counts: Sequence[int],
+        *,
+        recv_counts: Sequence[int] | None = ...,
+        out: Any = ...,
+        timeout: Seconds = ...,
+        async_op: bool = ...,
+    ) -> Any: ...
     def all_to_all_v(
         self,
         array: Any,
@@ -179,6 +280,12 @@ class Moves(Operations):
             "all_to_all_v", given, timeout, async_op, source.nbytes, start, source, elements[0], result, elements[1]
         )
 
+    @overload
+    def barrier(self, *, timeout: Seconds = ..., async_op: No = ...) -> None: ...
+    @overload
+    def barrier(self, *, timeout: Seconds = ..., async_op: Yes) -> Work[None]: ...
+    @overload
+    def barrier(self, *, timeout: Seconds = ..., async_op: bool) -> Any: ...
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Any:
         """Return when every rank has come.
 

@@ -1,15 +1,31 @@
 """Collectives that combine the ranks' arrays."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
+from numpy.typing import NDArray
+
+from fabric_client.kinds import Kind, No, Op, Scalar, Seconds, Yes
 from fabric_client.operations import Operations, check_counts, check_leading_axis, check_rows, in_elements
 from fabric_client.ops import ReduceOp
+from fabric_client.work import Work
 
 
 class Reductions(Operations):
     """``all_reduce``, ``reduce``, ``reduce_scatter`` and ``reduce_scatter_v``."""
 
+    @overload
+    def all_reduce(
+        self, array: Kind, op: Op = ..., *, out: Kind | None = ..., timeout: Seconds = ..., async_op: No = ...
+    ) -> Kind: ...
+    @overload
+    def all_reduce(
+        self, array: Kind, op: Op = ..., *, out: Kind | None = ..., timeout: Seconds = ..., async_op: Yes
+    ) -> Work[Kind]: ...
+    @overload
+    def all_reduce(
+        self, array: Any, op: Op = ..., *, out: Any = ..., timeout: Seconds = ..., async_op: bool = ...
+    ) -> Any: ...
     def all_reduce(
         self,
         array: Any,
@@ -47,6 +63,39 @@ class Reductions(Operations):
             "all_reduce", (out, result, array), timeout, async_op, source.nbytes, start, source, result, operator
         )
 
+    @overload
+    def reduce(
+        self,
+        array: Kind,
+        op: Op = ...,
+        root: int = ...,
+        *,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: No = ...,
+    ) -> Kind | None: ...
+    @overload
+    def reduce(
+        self,
+        array: Kind,
+        op: Op = ...,
+        root: int = ...,
+        *,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: Yes,
+    ) -> Work[Kind | None]: ...
+    @overload
+    def reduce(
+        self,
+        array: Any,
+        op: Op = ...,
+        root: int = ...,
+        *,
+        out: Any = ...,
+        timeout: Seconds = ...,
+        async_op: bool = ...,
+    ) -> Any: ...
     def reduce(
         self,
         array: Any,
@@ -90,6 +139,38 @@ class Reductions(Operations):
             "reduce", given, timeout, async_op, source.nbytes, start, source, result, operator, root
         )
 
+    @overload
+    def reduce_scatter(
+        self,
+        array: NDArray[Scalar],
+        op: Op = ...,
+        *,
+        out: NDArray[Scalar] | None = ...,
+        timeout: Seconds = ...,
+        async_op: No = ...,
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def reduce_scatter(
+        self, array: Kind, op: Op = ..., *, out: Kind | None = ..., timeout: Seconds = ..., async_op: No = ...
+    ) -> Kind: ...
+    @overload
+    def reduce_scatter(
+        self,
+        array: NDArray[Scalar],
+        op: Op = ...,
+        *,
+        out: NDArray[Scalar] | None = ...,
+        timeout: Seconds = ...,
+        async_op: Yes,
+    ) -> Work[NDArray[Scalar]]: ...
+    @overload
+    def reduce_scatter(
+        self, array: Kind, op: Op = ..., *, out: Kind | None = ..., timeout: Seconds = ..., async_op: Yes
+    ) -> Work[Kind]: ...
+    @overload
+    def reduce_scatter(
+        self, array: Any, op: Op = ..., *, out: Any = ..., timeout: Seconds = ..., async_op: bool = ...
+    ) -> Any: ...
     def reduce_scatter(
         self,
         array: Any,
@@ -129,6 +210,39 @@ class Reductions(Operations):
             "reduce_scatter", (out, result, array), timeout, async_op, source.nbytes, start, source, result, operator
         )
 
+    @overload
+    def reduce_scatter_v(
+        self,
+        array: Kind,
+        counts: Sequence[int],
+        op: Op = ...,
+        *,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: No = ...,
+    ) -> Kind: ...
+    @overload
+    def reduce_scatter_v(
+        self,
+        array: Kind,
+        counts: Sequence[int],
+        op: Op = ...,
+        *,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: Yes,
+    ) -> Work[Kind]: ...
+    @overload
+    def reduce_scatter_v(
+        self,
+        array: Any,
+        counts: Sequence[int],
+        op: Op = ...,
+        *,
+        out: Any = ...,
+        timeout: Seconds = ...,
+        async_op: bool = ...,
+    ) -> Any: ...
     def reduce_scatter_v(
         self,
         array: Any,

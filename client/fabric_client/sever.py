@@ -9,7 +9,7 @@ import ipaddress
 import os
 import socket
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 
@@ -31,6 +31,27 @@ def sever(own: str, others: Collection[str], *, spared: Collection[int] = ()) ->
         with contextlib.suppress(OSError):  # closed meanwhile, or not connected
             found += _sever(int(entry.name), own, others, spared)
     return found
+
+
+def own_sockets() -> frozenset[str]:
+    """Return the sockets that this process has open, as /proc/self/fd names them: ``socket:[INODE]``."""
+    return frozenset(name for _, name in _descriptors() if name.startswith("socket:"))
+
+
+def shut_down(sockets: Collection[str]) -> None:
+    """Shut down connections of this process by their names, see :func:`own_sockets`; listening sockets stay."""
+    for number, name in _descriptors():
+        if name in sockets:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
+                one.getpeername()  # or it is not connected
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def _descriptors() -> Iterator[tuple[int, str]]:
+    """Yield this process's descriptors and what they stand for."""
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            yield int(entry.name), str(entry.readlink())
 
 
 def _sever(number: int, own: str, others: Collection[str], spared: Collection[int]) -> bool:

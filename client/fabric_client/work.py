@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from fabric_client.progress import wait_for
 from fabricd.errors import CommunicatorError, FabricError, OperationTimeoutError
@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from fabric_client.engine.base import Pending
     from fabric_client.runner import Runner
 
+T = TypeVar("T")
 
-class Work:
+
+class Work(Generic[T]):
     """An operation that was started and may not have ended yet.
 
     The arrays belong to the operation until it ended; the communicator keeps them alive, also when the caller lets go
@@ -68,7 +70,7 @@ class Work:
         finally:
             self._lock.release()
 
-    def wait(self, timeout: float | None = None) -> Any:
+    def wait(self, timeout: float | None = None) -> T:
         """Return the operation's result, when it has ended.
 
         Args:
@@ -95,7 +97,7 @@ class Work:
             self._lock.release()
         return self.result()
 
-    def result(self) -> Any:
+    def result(self) -> T:
         """Return the result of an operation that has ended; does not wait.
 
         Raises:
@@ -106,7 +108,7 @@ class Work:
             raise self._error
         if self._pending is not None:
             raise CommunicatorError(f"{self._what} has not ended", hint="call wait() first")
-        return self._result
+        return cast("T", self._result)
 
     def exception(self) -> FabricError | None:
         """Return the error that the operation ended with; None when it ended well, or has not ended."""

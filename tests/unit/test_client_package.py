@@ -118,12 +118,13 @@ def test_all_is_sorted_and_complete():
 
 def test_every_public_method_says_what_it_takes_and_raises():
     from fabric_client import Communicator
+    from fabric_client.gathers import Gathers
     from fabric_client.messages import Messages
     from fabric_client.moves import Moves
     from fabric_client.reductions import Reductions
-    from fabric_client.rooted import Rooted
+    from fabric_client.scatters import Scatters
 
-    kinds = (Reductions, Moves, Rooted, Messages)
+    kinds = (Reductions, Moves, Gathers, Scatters, Messages)
     operations = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
     assert len(operations) == 17
     for name in operations:

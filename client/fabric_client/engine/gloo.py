@@ -185,16 +185,17 @@ class GlooEngine:
 
     def send(self, array: Array, dest: int, tag: int) -> Pending:
         """See the protocol."""
-        return Message(self._group.send([as_bytes(array)], dest, tag), keep=array)
+        return Message(self._member, self._group.send([as_bytes(array)], dest, tag), keep=array)
 
     def receive(self, out: Array, source: int, tag: int) -> Pending:
         """See the protocol. Gloo takes a message of another length for an error, which ends the group."""
-        return Message(self._group.recv([as_bytes(out)], source, tag), keep=out)
+        return Message(self._member, self._group.recv([as_bytes(out)], source, tag), keep=out)
 
     def exchange(self, array: Array, dest: int, out: Array, source: int, tag: int) -> Pending:
         """See the protocol."""
         incoming = self._group.recv([as_bytes(out)], source, tag)
-        return Message(incoming, self._group.send([as_bytes(array)], dest, tag), keep=(array, out))
+        outgoing = self._group.send([as_bytes(array)], dest, tag)
+        return Message(self._member, incoming, outgoing, keep=(array, out))
 
     def barrier(self) -> Pending:
         """See the protocol."""

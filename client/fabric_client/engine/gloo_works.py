@@ -1,8 +1,10 @@
 """Operations of Gloo under way, and process groups in the making: between this client's terms and PyTorch's."""
 
 import ctypes
+import time
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
 from fabric_client.arrays import Array
 from fabric_client.blocking import BlockingCall
 from fabric_client.engine.base import Pending
+from fabric_client.sever import own_sockets, shut_down
 from fabricd.errors import EngineError
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 #: Deadlines are the communicator's: it notices, says which rank is lost, and gives the group up.
 _NEVER = timedelta(days=365)
 _ARRIVED, _LEFT = "farewell", "left"
+_WAKE_SECONDS = 1.0
 
 
 def map_error(error: Exception) -> EngineError:
@@ -71,13 +75,19 @@ class Message:
     """Messages between two ranks. Their handles know of their end only who waits for it: a thread does.
 
     Args:
+        member: of the group.
         works: PyTorch's handles.
         keep: lives as long as they do.
     """
 
-    def __init__(self, *works: Any, keep: object) -> None:
+    def __init__(self, member: "Member", *works: Any, keep: object) -> None:
         self._keep = keep
         self._call: BlockingCall[None] = BlockingCall(lambda: _wait_for_all(works), "gloo message")
+        member.messages.add(self)
+
+    def ended(self, seconds: float) -> bool:
+        """Wait so long for its end, whatever it is; tell whether it has ended."""
+        return self._call.ended(seconds)
 
     def test(self) -> bool:
         """See the protocol."""
@@ -108,6 +118,8 @@ class Member:
         connection: of this process to the server of all stores.
         device: Gloo's, of the planned address.
         serves: this process has the server, and is the last to leave.
+        sockets: of the group's connections, as /proc/self/fd names them.
+        messages: that were started and not forgotten.
     """
 
     rank: int
@@ -118,16 +130,27 @@ class Member:
     connection: TCPStore
     device: Any
     serves: bool
+    sockets: frozenset[str]
+    messages: "weakref.WeakSet[Message]" = field(default_factory=weakref.WeakSet)
 
     def end(self) -> None:
         """Let go of the group, whose threads and connections end."""
         self.group = None
 
     def abandon(self) -> None:
-        """Keep the group for as long as there is a process: its destructor would wait for what is under way."""
-        if self.group is not None:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.group))
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.connection))
+        """Keep the group for as long as there is a process: its destructor would wait for what is under way.
+
+        Threads that wait for messages are woken, by the end of the connections. One that is woken while Python ends
+        would end the process by SIGABRT.
+        """
+        if self.group is None:
+            return
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.group))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.connection))
+        shut_down(self.sockets)
+        deadline = time.monotonic() + _WAKE_SECONDS
+        for message in list(self.messages):
+            message.ended(max(0.0, deadline - time.monotonic()))
 
 
 def make_member(
@@ -147,8 +170,9 @@ def make_member(
     options = ProcessGroupGloo._Options()
     options._devices = [device]
     options._timeout = _NEVER
-    group = ProcessGroupGloo(store, rank, size, options)
-    return Member(rank, size, group, prefix, store, connection, device, serves)
+    before = own_sockets()
+    group = ProcessGroupGloo(store, rank, size, options)  # connects with all others
+    return Member(rank, size, group, prefix, store, connection, device, serves, own_sockets() - before)
 
 
 class GlooSplit:

@@ -1,101 +1,51 @@
-"""Collectives between one rank and all."""
+"""Collectives in which one rank gives to all."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
+from numpy.typing import NDArray
+
+from fabric_client.kinds import Kind, No, Scalar, Seconds, Yes
 from fabric_client.operations import Operations, check_counts, check_leading_axis, check_rows, in_elements
+from fabric_client.work import Work
 from fabricd.errors import InputError
 
 
-class Rooted(Operations):
-    """``gather``, ``gather_v``, ``scatter`` and ``scatter_v``."""
+class Scatters(Operations):
+    """``scatter`` and ``scatter_v``."""
 
-    def gather(
+    @overload
+    def scatter(
         self,
-        array: Any,
-        root: int = 0,
+        array: NDArray[Scalar] | None,
+        root: int = ...,
         *,
-        out: Any = None,
-        timeout: float | None = None,
-        async_op: bool = False,
-    ) -> Any:
-        """Collect every rank's array on the root.
-
-        Shapes:
-            array: any, the same on every rank; out, on the root only: ``(size, *array.shape)``, with rank r's array
-            in ``out[r]``. ``array=out[rank]`` works in place.
-
-        Args:
-            array: this rank's part.
-            root: the rank that collects.
-            out: receives all parts on the root, ignored elsewhere; None makes a new array.
-            timeout: seconds; None takes the communicator's.
-            async_op: return a :class:`Work` at once instead of waiting.
-
-        Returns:
-            ``out`` or the new array on the root, None elsewhere.
-
-        Raises:
-            InputError: an array or root that cannot be used; nothing was sent.
-            RankLostError, GroupAbortedError, OperationTimeoutError, EngineError: the communicator is broken.
-        """
-        self._check_rank(root, "root")
-        source = self._arrays.as_input(array)
-        result = given = None
-        if self.rank == root:
-            result = self._arrays.as_result(out, (self.size, *source.shape), source.dtype)
-            given = (out, result, array)
-            if out is not None:
-                source = self._arrays.apart(source, result, allowed=result[root : root + 1])
-        start = self._engine.gather
-        return self._collective("gather", given, timeout, async_op, source.nbytes, start, source, result, root)
-
-    def gather_v(
+        out: NDArray[Scalar] | None = ...,
+        timeout: Seconds = ...,
+        async_op: No = ...,
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def scatter(
+        self, array: Kind | None, root: int = ..., *, out: Kind | None = ..., timeout: Seconds = ..., async_op: No = ...
+    ) -> Kind: ...
+    @overload
+    def scatter(
         self,
-        array: Any,
-        root: int = 0,
+        array: NDArray[Scalar] | None,
+        root: int = ...,
         *,
-        counts: Sequence[int] | None = None,
-        out: Any = None,
-        timeout: float | None = None,
-        async_op: bool = False,
-    ) -> Any:
-        """Collect every rank's rows on the root; ranks may have different numbers of them.
-
-        Shapes:
-            array: ``(counts[rank], *row)``; out, on the root only: ``(sum(counts), *row)``, rank 0's rows first.
-            ``array`` may be its own rows of ``out``, which works in place.
-
-        Args:
-            array: this rank's rows.
-            root: the rank that collects.
-            counts: rows of each rank, where every rank knows them. None, on every rank, exchanges them first: one
-                small message more, which is waited for also with ``async_op``.
-            out: receives all rows on the root, ignored elsewhere; None makes a new array.
-            timeout: seconds; None takes the communicator's.
-            async_op: return a :class:`Work` at once instead of waiting.
-
-        Returns:
-            ``out`` or the new array on the root, None elsewhere.
-
-        Raises:
-            InputError: an array, root or counts that cannot be used; nothing was sent but counts.
-            RankLostError, GroupAbortedError, OperationTimeoutError, EngineError: the communicator is broken.
-        """
-        self._check_rank(root, "root")
-        source = self._arrays.as_input(array)
-        rows = self._rows_of_all(source, counts, "gather_v", timeout)
-        result = given = elements = None
-        if self.rank == root:
-            result = self._arrays.as_result(out, (sum(rows), *source.shape[1:]), source.dtype)
-            given, elements = (out, result, array), in_elements(rows, source)
-            if out is not None:
-                source = self._arrays.apart(source, result, allowed=self._own_rows(result, rows))
-        start = self._engine.gather_v
-        return self._collective(
-            "gather_v", given, timeout, async_op, source.nbytes, start, source, result, elements, root
-        )
-
+        out: NDArray[Scalar] | None = ...,
+        timeout: Seconds = ...,
+        async_op: Yes,
+    ) -> Work[NDArray[Scalar]]: ...
+    @overload
+    def scatter(
+        self, array: Kind | None, root: int = ..., *, out: Kind | None = ..., timeout: Seconds = ..., async_op: Yes
+    ) -> Work[Kind]: ...
+    @overload
+    def scatter(
+        self, array: Any, root: int = ..., *, out: Any = ..., timeout: Seconds = ..., async_op: bool = ...
+    ) -> Any: ...
     def scatter(
         self,
         array: Any,
@@ -138,6 +88,39 @@ class Rooted(Operations):
         start = self._engine.scatter
         return self._collective("scatter", given, timeout, async_op, result.nbytes, start, source, result, root)
 
+    @overload
+    def scatter_v(
+        self,
+        array: Kind | None,
+        counts: Sequence[int] | None = ...,
+        root: int = ...,
+        *,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: No = ...,
+    ) -> Kind: ...
+    @overload
+    def scatter_v(
+        self,
+        array: Kind | None,
+        counts: Sequence[int] | None = ...,
+        root: int = ...,
+        *,
+        out: Kind | None = ...,
+        timeout: Seconds = ...,
+        async_op: Yes,
+    ) -> Work[Kind]: ...
+    @overload
+    def scatter_v(
+        self,
+        array: Any,
+        counts: Sequence[int] | None = ...,
+        root: int = ...,
+        *,
+        out: Any = ...,
+        timeout: Seconds = ...,
+        async_op: bool = ...,
+    ) -> Any: ...
     def scatter_v(
         self,
         array: Any,
