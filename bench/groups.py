@@ -2,8 +2,8 @@
 
     python -m bench.groups [--ranks 8 100 1000]
 
-Starts a daemon of its own, lets simulated ranks join over its Unix socket, watch, meet at two fences and leave, and
-prints seconds and the daemon's memory. The ranks' own work, in one process, is part of the time.
+Starts a daemon of its own, lets simulated ranks join over its Unix socket, each watching from then on, meet at two
+fences and leave, and prints seconds and the daemon's memory. The ranks' own work, in one process, is part of the time.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import psutil
 
 from demo.daemons import Daemon
 from fabricd.model.codec import to_json
-from fabricd.model.wire import CLAIM_HEADER, SECRET_HEADER, FenceRequest, JoinRequest
+from fabricd.model.wire import CLAIM_HEADER, EVENT_LINES, SECRET_HEADER, FenceRequest, JoinRequest
 from tests.support.group_client import one_host
 
 #: What MPICH puts into its first fence: one address a rank.
@@ -39,27 +39,27 @@ class Rank:
         self._claim = secrets.token_hex(16)
         self._headers = f"Host: localhost\r\n{SECRET_HEADER}: {secret}\r\n{CLAIM_HEADER}: {self._claim}\r\n"
         self._streams: list[asyncio.StreamWriter] = []
+        self._asking: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def join(self) -> None:
-        """Join, and wait for the plan."""
-        self._reader, self._writer = await asyncio.open_unix_connection(self._socket, limit=1 << 26)
-        self._streams.append(self._writer)
-        body = JoinRequest(world_size=self.size, claim=self._claim, view=one_host(self.rank), timeout_seconds=600.0)
-        answer = json.loads(await self.ask("PUT", f"members/{self.rank}?wait=60", to_json(body)))
-        assert answer["rank"] == self.rank
-
-    async def watch(self) -> None:
-        """Open the event stream, and keep it."""
-        reader, writer = await asyncio.open_unix_connection(self._socket)
+        """Join, wait for the plan, and keep the event stream that it opens."""
+        stream, writer = await asyncio.open_unix_connection(self._socket, limit=1 << 26)
         self._streams.append(writer)
+        body = to_json(
+            JoinRequest(world_size=self.size, claim=self._claim, view=one_host(self.rank), timeout_seconds=600.0)
+        )
+        head = f"PUT /v1/groups/bench/members/{self.rank}?wait=60 HTTP/1.1\r\nAccept: {EVENT_LINES}\r\n{self._headers}"
         pause = FIRST_PAUSE_SECONDS
         while True:
-            writer.write(f"GET /v1/groups/bench/members/{self.rank}/watch HTTP/1.1\r\n{self._headers}\r\n".encode())
-            told = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            told = (await stream.readuntil(b"\r\n\r\n")).decode().lower()
             if " 200 " in told:
-                return
-            await reader.readexactly(int(told.partition("content-length: ")[2].partition("\r\n")[0]))
+                break
+            await stream.readexactly(int(told.partition("content-length: ")[2].partition("\r\n")[0]))
             pause = await rest(pause)
+        size = int(await stream.readuntil(b"\r\n"), 16)  # of the first chunk, which is the plan
+        answer = json.loads(await stream.readexactly(size))
+        assert answer["rank"] == self.rank
 
     async def fence(self, number: int) -> None:
         """Bring a key, and wait for all."""
@@ -77,11 +77,15 @@ class Rank:
         """Return the answer's body; ask again while the daemon is busy."""
         head = f"{method} /v1/groups/bench/{path} HTTP/1.1\r\n{self._headers}Content-Length: {len(body)}\r\n\r\n"
         pause = FIRST_PAUSE_SECONDS
+        if self._asking is None:
+            self._asking = await asyncio.open_unix_connection(self._socket, limit=1 << 26)
+            self._streams.append(self._asking[1])
+        reader, writer = self._asking
         while True:
-            self._writer.write(head.encode() + body)
-            told = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+            writer.write(head.encode() + body)
+            told = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             length = told.partition("content-length: ")[2].partition("\r\n")[0] or "0"
-            found = await self._reader.readexactly(int(length))
+            found = await reader.readexactly(int(length))
             status = int(told.split()[1])
             if status < 300:
                 return found
@@ -101,7 +105,6 @@ async def one_group(socket: str, size: int, process: psutil.Process) -> None:
     ranks = [Rank(socket, rank, size, secret) for rank in range(size)]
     steps = {
         "join": lambda rank: rank.join(),
-        "watch": lambda rank: rank.watch(),
         "fence 0": lambda rank: rank.fence(0),
         "fence 1": lambda rank: rank.fence(1),
         "leave": lambda rank: rank.leave(),

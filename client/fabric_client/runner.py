@@ -1,35 +1,29 @@
 """Runs the operations of one communicator, with deadlines, until something breaks it."""
 
-import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any, TypeVarTuple
 
 from fabric_client.engine.base import Engine, Pending, PendingEngine
-from fabric_client.family import Family
+from fabric_client.lifetime import Lifetime
 from fabric_client.membership import Membership
 from fabric_client.progress import spins_for, wait_for
 from fabric_client.stats import Tally
 from fabric_client.work import Work
-from fabricd.errors import CommunicatorError, EngineError, FabricError, InputError, RankLostError
+from fabricd.errors import EngineError, FabricError, InputError, RankLostError
 
 Arguments = TypeVarTuple("Arguments")
 
-#: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
-_VERDICT_SECONDS = 3.0
 #: How long a rank that ends without close() waits for the others to end, too.
 _EXIT_SECONDS = 2.0
 #: All ranks have said farewell when the engine is ended: what is left takes milliseconds.
 _SHUTDOWN_SECONDS = 10.0
 
-_live: "weakref.WeakSet[Runner]" = weakref.WeakSet()
 
-
-class Runner:
-    """What all operations share. The first failure breaks it for good, because its peers are out of step.
+class Runner(Lifetime):
+    """What all operations share.
 
     Args:
         engine: moves the data.
@@ -40,8 +34,6 @@ class Runner:
         parent: what it was made of; None for the first.
 
     Attributes:
-        parent: what it was made of.
-        closed: nothing can be started any more, for this communicator was ended.
         collectives: held by a blocking collective, and while one in the background is started, so that those of several
             threads run one after another.
         spins: how often an operation is tested before anything else is looked at.
@@ -58,28 +50,13 @@ class Runner:
         ranks_on_host: int,
         parent: "Runner | None" = None,
     ) -> None:
-        self.engine = engine
-        self.membership = membership
-        self.group = group
+        super().__init__(engine, membership, group, parent=parent)
         self.timeout = timeout
         self.ranks_on_host = ranks_on_host
-        self.closed = False
         self.spins = spins_for(ranks_on_host)
         self.tally = Tally()
-        self.parent = parent
-        self._family: Family = Family() if parent is None else parent._family
-        self._family.add(self)
-        #: One look before each operation: neither closed, nor broken, nor in a forked child.
-        self._usable = True
-        self._forked = False
-        self._broken: BaseException | None = None
-        #: Pending in the background. What was pending when it broke stays: the engine may still write there.
-        self._works: dict[int, Work] = {}
-        self._orphans: list[object] = []
         self.collectives = threading.Lock()
-        if self.leads and membership is not None:
-            membership.watch.doing = self._family.doing
-        _live.add(self)
+        self._family.add(self)
 
     def run(
         self,
@@ -137,7 +114,7 @@ class Runner:
         give: Callable[[], Any],
         start: Callable[[*Arguments], Pending],
         *arguments: *Arguments,
-    ) -> Work:
+    ) -> Work[Any]:
         """Start an operation in the background; see :meth:`run`.
 
         Args:
@@ -162,7 +139,7 @@ class Runner:
                 raise
             raise verdict from error
         own = self.timeout if timeout is None else timeout
-        work = Work(self, name, what, pending, arguments, nbytes=nbytes, timeout=own, give=give)
+        work: Work[Any] = Work(self, name, what, pending, arguments, nbytes=nbytes, timeout=own, give=give)
         self._works[id(work)] = work
         return work
 
@@ -201,7 +178,7 @@ class Runner:
         member = self.membership if membership is None else membership
         return Runner(engine, member, group, timeout=self.timeout, ranks_on_host=beside, parent=self)
 
-    def ended(self, work: Work) -> None:
+    def ended(self, work: Work[Any]) -> None:
         """Let go of a work that has ended."""
         self._works.pop(id(work), None)
 
@@ -210,12 +187,7 @@ class Runner:
         for work in self.pending_works()[:2]:
             work.done()
 
-    def failure(self, what: str) -> FabricError | None:
-        """Return why ``what`` cannot end well any more, or None. Cheap while all is well."""
-        told = None if self.membership is None else self.membership.failure(what)
-        return told if told is not None or self._usable else self._why_unusable(what)
-
-    def broken_by(self, error: FabricError, what: str, work: Work) -> FabricError:
+    def broken_by(self, error: FabricError, what: str, work: Work[Any]) -> FabricError:
         """Return what a work ends with, whose engine raised ``error``; see :meth:`run`."""
         if isinstance(error, InputError):
             return error
@@ -223,20 +195,6 @@ class Runner:
             return (self.failure(what) or error) if isinstance(error, EngineError) else error
         verdict = self._break(error, what, work)
         return verdict if isinstance(verdict, FabricError) else error
-
-    def _why_unusable(self, what: str) -> CommunicatorError:
-        """Return why nothing may be started: another process's, closed, or broken."""
-        if self._forked:
-            return CommunicatorError(
-                f"{what}: this process is a fork of rank {self.engine.rank}, and MPI does not survive a fork",
-                hint="use the communicator in the process that created it, or start workers by spawn",
-            )
-        if self.closed:
-            return CommunicatorError(f"{what}: the communicator of group {self.group!r} is closed")
-        return CommunicatorError(
-            f"{what}: the communicator of group {self.group!r} is broken since {self._broken}",
-            hint="restart the job or form a new group",
-        )
 
     def close(self, timeout: float | None) -> None:
         """End in order with the other ranks. Safe to repeat."""
@@ -260,49 +218,6 @@ class Runner:
         if not self._family.shut_down(self, _SHUTDOWN_SECONDS):
             raise EngineError(f"the engine of group {self.group!r} did not end within {_SHUTDOWN_SECONDS:g} s")
 
-    def abort(self, reason: str) -> None:
-        """End the group for all ranks at once."""
-        if not self.closed and not self._forked:
-            self._family.go(lambda membership: membership.abort(reason), CommunicatorError(f"aborted: {reason}"))
-
-    def give_up(self, error: BaseException) -> None:
-        """Go, because of ``error``, and wait for nobody."""
-        self._family.go(lambda membership: membership.give_up(f"rank {self.engine.rank}", error), error)
-
-    def mark_broken(self, error: BaseException) -> None:
-        """Let nothing be started any more, because of ``error``; the first one counts."""
-        if self._broken is None:
-            self._broken, self._usable = error, False
-            self._orphans.extend(self._works.values())
-            self.engine.abandon()
-
-    def mark_closed(self) -> None:
-        """Let nothing be started any more: it was ended."""
-        self.closed, self._usable = True, False
-
-    def pending_works(self) -> list[Work]:
-        """Return what is under way in the background, the oldest first."""
-        return list(self._works.values())
-
-    def descends_from(self, other: "Runner") -> bool:
-        """Tell whether this one was made of the other, or is it."""
-        return self is other or (self.parent is not None and self.parent.descends_from(other))
-
-    @property
-    def usable(self) -> bool:
-        """Whether an operation could be started."""
-        return self._usable
-
-    @property
-    def made_of(self) -> str:
-        """The group of the first communicator of its family, where it is not that one itself, else ""."""
-        return "" if self.parent is None else self.parent.made_of or self.parent.group
-
-    @property
-    def leads(self) -> bool:
-        """Whether its membership is its own, and not that of what it was made of."""
-        return self.parent is None or self.membership is not self.parent.membership
-
     def end_of_process(self) -> None:
         """Exit handler. A rank that fails tells the others; one that ends early gives them a moment."""
         if self.closed or self._forked:
@@ -319,29 +234,3 @@ class Runner:
             self._family.go(lambda membership: membership.leave(), error)
         else:
             self._family.shut_down(self, _EXIT_SECONDS)
-
-    def _break(self, error: BaseException, what: str, orphan: object) -> BaseException:
-        """Mark as broken; return the error to raise: that a rank is lost says more than what MPI saw of it."""
-        self._orphans.append(orphan)
-        if isinstance(error, EngineError) and error.details.get("peer_may_be_lost"):
-            error = self._verdict(what) or error
-        elif self.membership is not None:
-            self.membership.explain(error, what)
-        self._family.mark_broken(error)
-        return error
-
-    def _verdict(self, what: str) -> FabricError | None:
-        deadline = time.monotonic() + (_VERDICT_SECONDS if self.membership is not None else 0.0)
-        verdict = self.failure(what)
-        while verdict is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-            verdict = self.failure(what)
-        return verdict
-
-
-def _after_fork() -> None:
-    for runner in list(_live):
-        runner._forked, runner._usable = True, False
-
-
-os.register_at_fork(after_in_child=_after_fork)

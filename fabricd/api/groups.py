@@ -1,7 +1,6 @@
 """Groups: the rendezvous of a job's ranks. The messages and their rules stand in ``fabricd.model.wire``."""
 
 import asyncio
-from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -54,10 +53,10 @@ async def join(
     shown = credentials(request, asker)
     cost = len(await request.body())
     ticket = await services.groups.join(group, rank, body, shown, cost=cost)
-    answer = await _held(request, services, ticket, wait)
-    if answer.status_code == HTTPStatus.OK and request.headers.get("accept") == EVENT_LINES:
-        return _WatchResponse(services, group, rank, shown, first=bytes(answer.body) + b"\n")
-    return answer
+    if request.headers.get("accept") != EVENT_LINES:
+        return await _held(request, services, ticket, wait)
+    stream = _WatchResponse(services, group, rank, shown, first=ticket)
+    return await _held(request, services, ticket, wait, stream)
 
 
 @router.post("/fence/{number}", responses=answers(FenceAnswer, _202=GroupStatus), openapi_extra=takes(FenceRequest))
@@ -140,14 +139,16 @@ def credentials(request: Request, asker: Caller) -> Credentials:
     )
 
 
-async def _held(request: Request, services: Services, ticket: Ticket, wait: float) -> Response:
+async def _held(
+    request: Request, services: Services, ticket: Ticket, wait: float, stream: Response | None = None
+) -> Response:
     """Hold the answer back until it is there; 202 says to ask again."""
     groups = services.groups
     with groups.asking(ticket):
-        body = await services.polls.hold(request, lambda seconds: groups.answer(ticket, seconds), wait)
-        ticket.vanished = body is None and not services.polls.stopping.is_set()
-    if body:
-        return Response(body, media_type="application/json")
+        ready = await services.polls.hold(request, lambda seconds: groups.ready(ticket, seconds), wait)
+        ticket.vanished = ready is None and not services.polls.stopping.is_set()
+    if ready:
+        return stream or Response(groups.answer(ticket), media_type="application/json")
     if services.polls.stopping.is_set():
         raise BusyError("the daemon is stopping", retry_after_seconds=2)
     return json_response(ticket.group.state.status(), status=202)
@@ -161,10 +162,12 @@ class _WatchResponse(Response):
         group: whose events.
         rank: the member's.
         shown: its right to them.
-        first: what comes before the first event.
+        first: of a join, whose answer comes before the first event.
     """
 
-    def __init__(self, services: Services, group: str, rank: int, shown: Credentials, *, first: bytes = b"") -> None:
+    def __init__(
+        self, services: Services, group: str, rank: int, shown: Credentials, *, first: Ticket | None = None
+    ) -> None:
         super().__init__(media_type=EVENT_LINES, headers={"Cache-Control": "no-store"})
         del self.headers["content-length"]
         self._services = services
@@ -177,11 +180,15 @@ class _WatchResponse(Response):
             with self._services.groups.watch(*self._watched) as stream:
                 gone = asyncio.create_task(_until_gone(receive, stream))
                 try:
+                    answer = b"" if self._first is None else self._services.groups.answer(self._first)
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    if answer:
+                        await send({"type": "http.response.body", "body": answer, "more_body": True})
+                        await send({"type": "http.response.body", "body": b"\n", "more_body": True})
+                    del answer  # it is long
                     while events := await stream.next():
                         lines = b"".join(to_json(event) + b"\n" for event in events)
-                        await send({"type": "http.response.body", "body": self._first + lines, "more_body": True})
-                        self._first = b""
+                        await send({"type": "http.response.body", "body": lines, "more_body": True})
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 finally:
                     gone.cancel()

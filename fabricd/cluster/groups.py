@@ -8,9 +8,8 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from fabricd.cluster import groups_events as ev
 from fabricd.cluster.groups_access import Credentials, access_for, check_claim
@@ -19,28 +18,17 @@ from fabricd.cluster.groups_failure import fenced_failure
 from fabricd.cluster.groups_keeping import RecordKeeper
 from fabricd.cluster.groups_limits import Limits, check_join, check_keys
 from fabricd.cluster.groups_live import Group, Ticket
+from fabricd.cluster.groups_planning import Planner, planned
 from fabricd.cluster.groups_record import GroupStore, state_of
-from fabricd.cluster.groups_roll import RollCall
 from fabricd.cluster.groups_state import RECONNECT_SECONDS, GroupState
 from fabricd.cluster.groups_stream import WatchStream
-from fabricd.errors import FabricError, GroupConflictError
-from fabricd.localview import LocalView
-from fabricd.model.plan import GroupPlan
+from fabricd.errors import GroupConflictError, GroupGoneError
 from fabricd.model.wire import FenceRequest, GroupStatus, JoinRequest, RollAnswer, WatchEvent
 from fabricd.shortage import Shortages
 
 _log = logging.getLogger("fabricd.groups")
 
 _TICK_SECONDS = 0.25
-#: A plan takes some seconds where networks are measured; one that takes longer will not come.
-_PLAN_SECONDS = 30.0
-
-
-class Planner(Protocol):
-    """Makes a plan of what the ranks of a complete group see."""
-
-    async def plan(self, engine: str, views: Mapping[int, LocalView]) -> GroupPlan:
-        """Return the plan; raises FabricError when there is none."""
 
 
 class GroupService:
@@ -118,7 +106,7 @@ class GroupService:
         for wait in (RECONNECT_SECONDS + 2 * _TICK_SECONDS, 0.0):
             group = self._group_to_join(name, request, rank, shown)
             try:
-                self._apply(group, _join_event(group, rank, request, view, cost))
+                self._apply(group, group.join_event(rank, request, view, cost))
                 break
             except GroupConflictError:
                 holder = group.state.members.get(rank)
@@ -150,8 +138,8 @@ class GroupService:
             if not self._stopped:
                 self._apply(ticket.group, ev.Ask(rank=ticket.rank, open=False, vanished=ticket.vanished))
 
-    async def answer(self, ticket: Ticket, seconds: float) -> bytes:
-        """Return the encoded answer when it is there; ``b""`` when it is not after so many seconds.
+    async def ready(self, ticket: Ticket, seconds: float) -> bool:
+        """Tell whether the answer is there, at the latest after so many seconds.
 
         Raises:
             FabricError: what became of the group.
@@ -160,16 +148,28 @@ class GroupService:
         group = ticket.group
         while True:
             group.state.check()
-            found = group.join_answer(ticket.rank) if ticket.fence is None else group.fence_answer(ticket.fence)
             left = deadline - self._clock()
-            if found is not None or left <= 0 or group.state.over:
-                return found or b""
+            if group.has_answer(ticket.fence) or left <= 0 or group.state.over:
+                return group.has_answer(ticket.fence)
             event = group.joined if ticket.fence is None else group.fenced
             try:
                 async with asyncio.timeout(left):
                     await event.wait()
             except TimeoutError:
                 continue
+
+    def answer(self, ticket: Ticket) -> bytes:
+        """Return the encoded answer, once it is there. It is made when it is sent: the plan of a large group is long.
+
+        Raises:
+            FabricError: what became of the group meanwhile.
+        """
+        group = ticket.group
+        found = group.join_answer(ticket.rank) if ticket.fence is None else group.fence_answer(ticket.fence)
+        if found is None:
+            group.state.check()
+            raise GroupGoneError(f"group {group.state.name!r} is over")
+        return found
 
     def status(self, name: str, shown: Credentials) -> GroupStatus:
         """Return how a group is.
@@ -205,12 +205,7 @@ class GroupService:
         """
         group = self._book.of_member(name, rank, shown)
         group.state.check()
-        if group.roll is None or not group.roll.is_kept(self._clock()):
-            there = [member.rank for member in group.state.members.values() if not member.left]
-            group.roll = RollCall(there, self._clock())
-            for stream in group.streams.values():
-                stream.put(WatchEvent(kind="roll"))
-        return await group.roll.answer()
+        return await group.called_roll(self._clock()).answer()
 
     def here(self, name: str, rank: int, doing: str, shown: Credentials) -> None:
         """Take a member's answer to a roll call.
@@ -305,19 +300,7 @@ class GroupService:
                     (self._keeper.save_soon if can_wait else self._keeper.save)(group)
 
     async def _plan(self, group: Group) -> None:
-        """Make a group's plan in the background; whatever goes wrong becomes the group's failure."""
-        views = {rank: member.view for rank, member in group.state.members.items() if member.view is not None}
-        outcome: ev.Planned | ev.PlanFailed
-        try:
-            async with asyncio.timeout(_PLAN_SECONDS):
-                outcome = ev.Planned(plan=await self._planner.plan(group.state.engine, views))
-        except FabricError as error:
-            outcome = ev.PlanFailed(error=error)
-        except TimeoutError:
-            outcome = ev.PlanFailed(error=FabricError(f"planning did not end within {_PLAN_SECONDS:g} s"))
-        except Exception as error:  # noqa: BLE001 - a fault of the planner must reach the ranks that wait for it
-            _log.exception("planning group %r", group.state.name)
-            outcome = ev.PlanFailed(error=FabricError(f"unforeseen error while planning: {type(error).__name__}"))
+        outcome = await planned(self._planner, group.state)
         group.planning = None
         self._apply(group, outcome)
 
@@ -347,14 +330,3 @@ def _facts(state: GroupState) -> dict[str, object]:
     """Return what the log tells of a group."""
     facts: dict[str, object] = {"group": state.name, "phase": state.phase.value, "ranks": state.size}
     return {**facts, "reason": state.failure.reason} if state.failure else facts
-
-
-def _join_event(group: Group, rank: int, request: JoinRequest, view: LocalView, cost: int) -> ev.Join:
-    return ev.Join(
-        rank=rank,
-        claim=group.access.claim_hash(request.claim),
-        size=request.world_size,
-        engine=request.engine,
-        view=view,
-        cost=cost,
-    )

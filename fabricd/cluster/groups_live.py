@@ -5,12 +5,14 @@ import hmac
 from dataclasses import dataclass, replace
 
 from fabricd.cluster.groups_access import Access
+from fabricd.cluster.groups_events import Join
 from fabricd.cluster.groups_roll import RollCall
 from fabricd.cluster.groups_state import GroupState
 from fabricd.cluster.groups_stream import WatchStream
+from fabricd.localview import LocalView
 from fabricd.model.codec import to_json
 from fabricd.model.plan import RankSlice
-from fabricd.model.wire import FenceAnswer, JoinAnswer
+from fabricd.model.wire import FenceAnswer, JoinAnswer, JoinRequest, WatchEvent
 
 
 class Group:
@@ -43,6 +45,33 @@ class Group:
         """Let those who wait at the fence look again."""
         self.fenced.set()
         self.fenced = asyncio.Event()
+
+    def join_event(self, rank: int, request: JoinRequest, view: LocalView, cost: int) -> Join:
+        """Return what a request to join means; of its claim only a hash is kept."""
+        return Join(
+            rank=rank,
+            claim=self.access.claim_hash(request.claim),
+            size=request.world_size,
+            engine=request.engine,
+            view=view,
+            cost=cost,
+        )
+
+    def called_roll(self, now: float) -> RollCall:
+        """Return the roll call that stands, or call a new one.
+
+        Args:
+            now: monotonic seconds.
+        """
+        if self.roll is None or not self.roll.is_kept(now):
+            self.roll = RollCall((one.rank for one in self.state.members.values() if not one.left), now)
+            for stream in self.streams.values():
+                stream.put(WatchEvent(kind="roll"))
+        return self.roll
+
+    def has_answer(self, fence: int | None) -> bool:
+        """Whether there is an answer to a join, or to those who came to a fence."""
+        return self.state.plan is not None if fence is None else fence == self.state.rounds_done - 1
 
     def join_answer(self, rank: int) -> bytes | None:
         """Return what a member is answered once there is a plan."""

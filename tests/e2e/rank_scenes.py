@@ -120,13 +120,64 @@ def times_out() -> None:
 
 
 def is_interrupted() -> None:
-    """Rank 1 gets Ctrl-C while it waits."""
+    """Rank 1 gets Ctrl-C while it waits in the operation of the second argument, which rank 0 does not call."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     comm = create_communicator()
     if comm.rank == 1:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        comm.recv(ONES.copy(), 0)
-    comm.all_reduce(ONES)
+        match sys.argv[2]:
+            case "recv":
+                comm.recv(ONES.copy(), 0)
+            case "all_reduce":
+                comm.all_reduce(ONES)
+            case "work":
+                comm.all_reduce(ONES, async_op=True).wait()
+    comm.recv(ONES.copy(), 1 - comm.rank)
+
+
+def is_interrupted_while_joining() -> None:
+    """Rank 0 gets Ctrl-C while it waits for a rank that does not come."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+    create_communicator()
+
+
+def ends_with_work_pending() -> None:
+    """Rank 0 ends its program with an operation in the background that can never end, and does not close."""
+    comm = create_communicator()
+    comm.barrier()
+    if comm.rank == 0:
+        comm.all_reduce(ONES, async_op=True)
+        return
+    comm.recv(ONES.copy(), 0)
+
+
+def lives_in_a_thread() -> None:
+    """A communicator is made, used and closed by a thread that is not the main one, beside a thread that computes."""
+    found = []
+
+    def live() -> None:
+        with create_communicator() as comm:
+            found.append(sum_of_ranks(comm))
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    thread.join()
+    say(fine=found == [True])
+
+
+def forks_while_others_wait() -> None:
+    """Workers forked between operations, as data loaders do, that end by themselves while operations go on."""
+    with create_communicator() as comm:
+        children = []
+        for _ in range(3):
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)  # with all exit handlers
+            children.append(child)
+            assert sum_of_ranks(comm)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        say(fine=sum_of_ranks(comm), codes=codes)
 
 
 def is_stopped() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -114,7 +115,7 @@ def test_conflicting_claims_are_refused_and_name_both(target):
         ({"claim": "short"}, "claim"),
         ({"group": "a%20b"}, "is no group name"),
         ({"group": ".hidden"}, "is no group name"),
-        ({"group": "x" * 201}, "201|at most 200"),
+        ({"group": "x" * 201}, "201|at most 200|0 to 200"),
         ({"incarnation": -1}, "incarnation|number"),
     ],
     ids=lambda value: str(value)[:24],
@@ -211,6 +212,28 @@ def test_a_rank_that_dies_with_its_answer_in_hand_is_lost_at_once(target):
                 took = time.monotonic() - await dying
             assert (event.kind, event.ranks) == ("lost", (1,))
             assert took < 4.0, took
+
+    run(scenario())
+
+
+def test_a_roll_call_tells_who_answers_and_what_they_are_doing(target):
+    async def answering(member, watch, doing):
+        assert (await watch.next()).kind == "roll"
+        assert (await member.say(doing)).status_code == 204
+
+    async def scenario():
+        async with target.client() as client, AsyncExitStack() as stack:
+            ranks = members(client, 4, group="roll")
+            entered = [stack.enter_async_context(one.joined()) for one in ranks]
+            watches = [watch for _, watch in await asyncio.gather(*entered)]
+            await ranks[3].leave()  # is not called
+            answers = [answering(ranks[0], watches[0], "all_reduce"), answering(ranks[1], watches[1], "")]
+            first, second, *_ = await asyncio.gather(ranks[0].roll(), ranks[1].roll(), *answers)
+            assert first.json() == {"silent": [2], "doing": {"0": "all_reduce", "1": ""}} == second.json()
+            assert (await ranks[0].say("x" * 201)).status_code == 400
+            assert (await ranks[0].say("\x1b[2J")).status_code == 400
+            stranger = Member(client, 0, 4, group="roll")
+            assert code(await stranger.roll()) == code(await stranger.say("x")) == "group-gone"
 
     run(scenario())
 

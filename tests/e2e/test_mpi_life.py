@@ -297,10 +297,46 @@ def test_an_operation_that_waits_for_a_stopped_process_names_it(play):
     assert "GroupAbortedError" in last_line(ended[1])  # when it goes on
 
 
-def test_ctrl_c_is_heard_in_an_operation(play):
-    ended = play("is_interrupted")
+@pytest.mark.parametrize("operation", ["recv", "all_reduce", "work"])
+def test_ctrl_c_is_heard_in_an_operation(play, operation):
+    ended = play("is_interrupted", operation)
     assert last_line(ended[1]) == "KeyboardInterrupt"
     assert "rank 1: KeyboardInterrupt" in last_line(ended[0])
+
+
+def test_ctrl_c_is_heard_while_ranks_are_missing(tmp_path, url):
+    done = subprocess.run(
+        [sys.executable, *SCENE, "is_interrupted_while_joining"], env=rank_environment(0, 2, new_group(url)),
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr.strip().splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_a_program_that_ends_with_an_operation_pending_ends_and_the_others_are_told(play):
+    ended = play("ends_with_work_pending")
+    assert ended[0].status == 0, ended[0].err
+    assert re.search(r"rank 0\b", last_line(ended[1]))
+    assert ended[0].seconds < 20
+
+
+def test_a_communicator_lives_in_a_thread(play):
+    for ended in play("lives_in_a_thread"):
+        assert ended.json()["fine"], ended.err
+
+
+def test_workers_that_are_forked_between_operations_disturb_nobody(play):
+    for ended in play("forks_while_others_wait"):
+        assert ended.json() == {"fine": True, "codes": [0, 0, 0]}, ended.err
+
+
+def test_who_waits_for_ranks_says_for_whom(tmp_path, url):
+    group = new_group(url)
+    code = "from fabric_client import create_communicator; create_communicator(timeout=7)"
+    with ranks(tmp_path, 2, ["-c", code], {**group, "WORLD_SIZE": "4"}) as job:
+        first, second = job.wait(40)
+    assert re.search(r"group 'test-\w+' waits since 5 s for rank 2-3 of 4; here: rank 0-1 \(\S+\)", first.err)
+    assert "waits since" not in second.err  # once is enough
 
 
 def test_a_stopped_process_is_not_lost(play):

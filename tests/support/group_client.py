@@ -110,6 +110,14 @@ class Member:
     async def fence(self, number: int, keys: dict[str, str]) -> dict[str, str]:
         return from_json((await self.post(number, keys)).raise_for_status().content, FenceAnswer).keys
 
+    async def roll(self) -> httpx.Response:
+        return await self.client.post(f"{self.base}/members/{self.rank}/roll", json={}, headers=self.headers)
+
+    async def say(self, doing: str) -> httpx.Response:
+        """Answer a roll call."""
+        path = f"{self.base}/members/{self.rank}/doing"
+        return await self.client.put(path, params={"what": doing}, headers=self.headers)
+
     async def leave(self) -> httpx.Response:
         return await self.client.delete(f"{self.base}/members/{self.rank}", headers=self.headers)
 

@@ -39,9 +39,14 @@ def request(rank: int, size: int, **fields) -> JoinRequest:
     return JoinRequest(world_size=size, claim=f"claim-of-rank-{rank:04d}", view=one_host(rank), **fields)
 
 
+async def answered(service, ticket):
+    assert await service.ready(ticket, 5.0)
+    return service.answer(ticket)
+
+
 async def joined(service: GroupService, size: int, name: str = "g") -> list[bytes]:
     tickets = [await service.join(name, rank, request(rank, size), shown(rank), cost=100) for rank in range(size)]
-    return [await service.answer(ticket, 5.0) for ticket in tickets]
+    return [await answered(service, ticket) for ticket in tickets]
 
 
 def living(kind: type) -> int:
@@ -92,7 +97,7 @@ def test_time_goes_on_for_the_others_when_one_group_is_broken(caplog):
         broken.group.state.deadline = None  # cannot be compared
         ticket = await service.join("fine", 0, request(0, 2, timeout_seconds=0.3), shown(0), cost=1)
         with pytest.raises(GroupTimeoutError):
-            await service.answer(ticket, 5.0)
+            await answered(service, ticket)
         service.stop()
 
     asyncio.run(scenario())
@@ -113,7 +118,7 @@ def test_limits_refuse_and_harm_nobody():
         with pytest.raises(BusyError, match="1000 bytes"):
             await service.join("two", 1, request(1, 2), shown(1), cost=501)
         ticket = await service.join("two", 1, request(1, 2), shown(1), cost=1)
-        assert await service.answer(ticket, 5.0)
+        assert await answered(service, ticket)
         service.stop()
 
     asyncio.run(scenario())
@@ -158,7 +163,7 @@ def test_of_two_groups_of_one_name_on_record_the_living_one_is_found(tmp_path):
 async def joined_by(service: GroupService, claim: str) -> list[bytes]:
     ask = JoinRequest(world_size=1, claim=claim, view=one_host(0))
     ticket = await service.join("g", 0, ask, Credentials(uid=7, claim=claim, incarnation=0), cost=1)
-    return [await service.answer(ticket, 5.0)]
+    return [await answered(service, ticket)]
 
 
 def test_changes_that_can_wait_are_saved_together(tmp_path):

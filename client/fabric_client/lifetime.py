@@ -1,0 +1,142 @@
+"""How a communicator comes to its end: what breaks it, who is told, and why nothing can be started any more."""
+
+import os
+import time
+import weakref
+from typing import Any
+
+from fabric_client.engine.base import Engine
+from fabric_client.family import Family
+from fabric_client.membership import Membership
+from fabric_client.work import Work
+from fabricd.errors import CommunicatorError, EngineError, FabricError
+
+#: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
+_VERDICT_SECONDS = 3.0
+
+_live: "weakref.WeakSet[Lifetime]" = weakref.WeakSet()
+
+
+class Lifetime:
+    """Whether a communicator can be used. The first failure breaks it for good, because its peers are out of step.
+
+    Args:
+        engine: moves the data.
+        membership: the group, or None where a launcher looks after the ranks.
+        group: name, for errors.
+        parent: what it was made of; None for the first.
+
+    Attributes:
+        parent: what it was made of.
+        closed: nothing can be started any more, for this communicator was ended.
+    """
+
+    def __init__(
+        self, engine: Engine, membership: Membership | None, group: str, *, parent: "Lifetime | None" = None
+    ) -> None:
+        self.engine = engine
+        self.membership = membership
+        self.group = group
+        self.closed = False
+        self.parent = parent
+        self._family: Family = Family() if parent is None else parent._family
+        #: One look before each operation: neither closed, nor broken, nor in a forked child.
+        self._usable = True
+        self._forked = False
+        self._broken: BaseException | None = None
+        #: Pending in the background. What was pending when it broke stays: the engine may still write there.
+        self._works: dict[int, Work[Any]] = {}
+        self._orphans: list[object] = []
+        if self.leads and membership is not None:
+            membership.watch.doing = self._family.doing
+        _live.add(self)
+
+    def failure(self, what: str) -> FabricError | None:
+        """Return why ``what`` cannot end well any more, or None. Cheap while all is well."""
+        told = None if self.membership is None else self.membership.failure(what)
+        return told if told is not None or self._usable else self._why_unusable(what)
+
+    def _why_unusable(self, what: str) -> CommunicatorError:
+        """Return why nothing may be started: another process's, closed, or broken."""
+        if self._forked:
+            return CommunicatorError(
+                f"{what}: this process is a fork of rank {self.engine.rank}, and MPI does not survive a fork",
+                hint="use the communicator in the process that created it, or start workers by spawn",
+            )
+        if self.closed:
+            return CommunicatorError(f"{what}: the communicator of group {self.group!r} is closed")
+        return CommunicatorError(
+            f"{what}: the communicator of group {self.group!r} is broken since {self._broken}",
+            hint="restart the job or form a new group",
+        )
+
+    def abort(self, reason: str) -> None:
+        """End the group for all ranks at once."""
+        if not self.closed and not self._forked:
+            self._family.go(lambda membership: membership.abort(reason), CommunicatorError(f"aborted: {reason}"))
+
+    def give_up(self, error: BaseException) -> None:
+        """Go, because of ``error``, and wait for nobody."""
+        if self._forked:  # a child that ends is no rank, and has nothing to say
+            return
+        self._family.go(lambda membership: membership.give_up(f"rank {self.engine.rank}", error), error)
+
+    def mark_broken(self, error: BaseException) -> None:
+        """Let nothing be started any more, because of ``error``; the first one counts."""
+        if self._broken is None:
+            self._broken, self._usable = error, False
+            self._orphans.extend(self._works.values())
+            self.engine.abandon()
+
+    def mark_closed(self) -> None:
+        """Let nothing be started any more: it was ended."""
+        self.closed, self._usable = True, False
+
+    def pending_works(self) -> list[Work[Any]]:
+        """Return what is under way in the background, the oldest first."""
+        return list(self._works.values())
+
+    def descends_from(self, other: "Lifetime") -> bool:
+        """Tell whether this one was made of the other, or is it."""
+        return self is other or (self.parent is not None and self.parent.descends_from(other))
+
+    @property
+    def usable(self) -> bool:
+        """Whether an operation could be started."""
+        return self._usable
+
+    @property
+    def made_of(self) -> str:
+        """The group of the first communicator of its family, where it is not that one itself, else ""."""
+        return "" if self.parent is None else self.parent.made_of or self.parent.group
+
+    @property
+    def leads(self) -> bool:
+        """Whether its membership is its own, and not that of what it was made of."""
+        return self.parent is None or self.membership is not self.parent.membership
+
+    def _break(self, error: BaseException, what: str, orphan: object) -> BaseException:
+        """Mark as broken; return the error to raise: that a rank is lost says more than what MPI saw of it."""
+        self._orphans.append(orphan)
+        if isinstance(error, EngineError) and error.details.get("peer_may_be_lost"):
+            error = self._verdict(what) or error
+        elif self.membership is not None:
+            self.membership.explain(error, what)
+        self._family.mark_broken(error)
+        return error
+
+    def _verdict(self, what: str) -> FabricError | None:
+        deadline = time.monotonic() + (_VERDICT_SECONDS if self.membership is not None else 0.0)
+        verdict = self.failure(what)
+        while verdict is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+            verdict = self.failure(what)
+        return verdict
+
+
+def _after_fork() -> None:
+    for lifetime in list(_live):
+        lifetime._forked, lifetime._usable = True, False
+
+
+os.register_at_fork(after_in_child=_after_fork)
