@@ -43,7 +43,7 @@ def test_what_is_out_of_bounds_is_refused(served, query):
     running, _ = served
     answer = ask(running, **PAIR, **query)
     assert answer.status_code == 400
-    assert f"query.{next(iter(query))}" in answer.json()["detail"]
+    assert answer.json()["detail"].startswith(f"{next(iter(query))} is ")
 
 
 def test_the_command_line_and_the_file_say_the_same(served):
