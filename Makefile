@@ -2,7 +2,7 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd test-systemd test-faults test-mpi4py test-slurm rdma test-schema fuzz check bench soak load bundle lock audit clean
+.PHONY: help setup setup-tests demo test test-etcd test-systemd test-faults test-large test-mpi4py test-slurm rdma test-schema fuzz check bench soak load bundle lock audit clean
 
 ARGS ?=
 MINUTES ?= 60
@@ -38,6 +38,9 @@ test-etcd: setup-tests ## etcd and daemons killed in turn, for a minute
 
 test-mpi4py: setup-tests ## mpi4py's own tests under fabricctl run and under mpiexec; 20 min and more
 	@python -m tests.mpi4py_suite $(ARGS)
+
+test-large: setup-tests ## arrays of more than 2**31 elements on two ranks, of 6 GiB each; a minute
+	@python -m tests.large_arrays $(ARGS)
 
 test-slurm: setup-tests ## communicators under a real srun, in a Slurm of their own (root, apt); 30 s
 	@python -m tests.slurm $(ARGS)

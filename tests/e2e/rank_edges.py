@@ -1,0 +1,84 @@
+"""One rank at the edges of what may be done: ``python -m tests.e2e.rank_edges SCENE [ARGUMENT]``. Prints JSON."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fabric_client import CommunicatorError, FabricError, create_communicator
+
+
+def mismatched(operation: str, engine: str) -> None:
+    """Rank 1 passes an array of twice the size; says what came of it, within the time."""
+    comm = create_communicator(engine=engine)
+    array = np.ones((comm.size, (1 + (comm.rank == 1)) * 1000))
+    calls: dict[str, Callable[[], Any]] = {
+        "all_reduce": lambda: comm.all_reduce(array, timeout=2),
+        "all_reduce_large": lambda: comm.all_reduce(np.repeat(array, 1000), timeout=2),
+        "broadcast": lambda: comm.broadcast(array, 1, timeout=2),
+        "all_gather": lambda: comm.all_gather(array, timeout=2),
+        "all_to_all": lambda: comm.all_to_all(array, timeout=2),
+    }
+    try:
+        calls[operation]()
+        said = "garbage"
+    except FabricError as error:
+        said = type(error).__name__
+    print(json.dumps(said))
+
+
+def closed() -> None:
+    """Every operation after close is refused in words; close may be repeated, and what is only read still is."""
+    comm = create_communicator()
+    half = comm.split(comm.rank)
+    assert half is not None
+    pending = comm.all_reduce(np.ones(10), async_op=True)
+    comm.close()
+    comm.close()
+    array = np.ones((comm.size, 3))
+    peer = (comm.rank + 1) % comm.size
+    calls: list[Callable[[], Any]] = [
+        lambda: comm.all_reduce(array),
+        lambda: comm.all_reduce(array, async_op=True),
+        lambda: comm.reduce(array),
+        lambda: comm.reduce_scatter(array),
+        lambda: comm.reduce_scatter_v(array, [2, 0]),
+        lambda: comm.broadcast(array),
+        lambda: comm.all_gather(array),
+        lambda: comm.all_gather_v(array),
+        lambda: comm.gather(array),
+        lambda: comm.gather_v(array),
+        lambda: comm.scatter(array, out=np.ones(3)),
+        lambda: comm.scatter_v(array, [1, 1], out=np.ones((1, 3))),
+        lambda: comm.all_to_all(array),
+        lambda: comm.all_to_all_v(array, [1, 1]),
+        lambda: comm.send(array, peer),
+        lambda: comm.recv(array, peer),
+        lambda: comm.sendrecv(array, peer, array, peer),
+        comm.barrier,
+        lambda: comm.split(0),
+        comm.dup,
+        lambda: comm.subgroup([0]),
+        comm.verify,
+        comm.rebuild,
+        half.barrier,
+    ]
+    accepted = []
+    for number, call in enumerate(calls):
+        try:
+            call()
+        except CommunicatorError as error:
+            if "is closed" not in str(error):
+                accepted.append(f"{number}: {error}")
+        except FabricError as error:
+            accepted.append(f"{number}: {type(error).__name__} {error}")
+        else:
+            accepted.append(str(number))
+    told = {"result": pending.wait().tolist(), "repr": repr(comm), "reduces": comm.stats()["all_reduce"].calls}
+    print(json.dumps({"accepted": accepted, "explained": comm.explain().splitlines()[0], **told}))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

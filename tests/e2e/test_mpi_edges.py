@@ -1,0 +1,54 @@
+"""What is documented of arrays and communicators that do not fit: nothing hangs, no process is ended by a signal."""
+
+import pytest
+
+from tests.support.daemon import daemon
+from tests.support.ranks import new_group, ranks
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with daemon(tmp_path_factory.mktemp("edges")) as running:
+        yield running.url
+
+
+@pytest.fixture
+def play(tmp_path, url):
+    """Plays a scene to its end."""
+
+    def call(scene, *arguments, size=2):
+        with ranks(tmp_path, size, ["-m", "tests.e2e.rank_edges", scene, *arguments], new_group(url)) as job:
+            return [rank.json() for rank in job.wait(60)]
+
+    return call
+
+
+#: "results may be garbage without an error, an operation may wait until its timeout, or MPI may report an error"
+_DOCUMENTED = {"garbage", "EngineError", "OperationTimeoutError", "GroupAbortedError", "RankLostError"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "size"),
+    [
+        ("all_reduce", 2),
+        ("all_reduce", 3),
+        ("all_reduce_large", 2),
+        ("all_reduce_large", 3),
+        ("broadcast", 3),
+        ("all_gather", 3),
+        ("all_to_all", 3),
+    ],
+)
+def test_sizes_that_differ_among_ranks_end_as_documented(play, operation, size):
+    assert set(play("mismatched", operation, "mpi", size=size)) <= _DOCUMENTED
+
+
+def test_after_close_everything_is_refused_in_words(play):
+    for told in play("closed"):
+        assert told["accepted"] == []
+        assert told["result"] == [2.0] * 10
+        assert told["repr"].endswith(", closed>")
+        assert told["reduces"] == 1
+        assert "engine mpi" in told["explained"]
