@@ -256,8 +256,15 @@ run_version() {
     start_units || take_back
 }
 
+check_copy() {
+    if [ -e "$here/SHA256SUMS" ]; then
+        (cd "$here" && sha256sum --quiet --check SHA256SUMS >&2) || fail "this bundle is not as it was made: copy it again"
+    fi
+}
+
 install_version() {
     need_means
+    check_copy
     find_wheel
     $dry || mkdir -p "$(home)/versions"
     build_version
@@ -315,6 +322,7 @@ clean_up() {
 
 unfinished='' scratch='' changed=false first=false version='' before='' previous='' wheel=''
 umask 022
+unset PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 read_options "$@"
 trap clean_up EXIT
 if ! $dry; then

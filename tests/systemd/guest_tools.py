@@ -99,6 +99,11 @@ class Journal:
         """Return their messages, one a line."""
         return "\n".join(str(entry.get("MESSAGE", "")) for entry in self.entries())
 
+    def time_of(self, text: str) -> float:
+        """Return when the first message was that begins so, in seconds since the kernel started."""
+        first = next(one for one in self.entries() if str(one["MESSAGE"]).startswith(text))
+        return int(first["__MONOTONIC_TIMESTAMP"]) / 1e6
+
     def wait_for(self, text: str) -> None:
         """Wait until a message holds a text."""
         wait_until(lambda: text in self.text(), f"{text!r} in the journal")

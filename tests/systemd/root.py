@@ -107,6 +107,7 @@ def _bundles(work: Path, srv: Path) -> None:
             _replace(source / "fabricd/daemon/main.py", "(?m)^    signal.signal", '    raise OSError("broken")\n\\g<0>')
         shutil.copytree(srv / "v1", srv / version, copy_function=os.link)
         next((srv / version / "wheels").glob("fabricd-*.whl")).unlink()
+        (srv / version / "SHA256SUMS").unlink()
         _run(*pip, "--wheel-dir", str(srv / version / "wheels"), str(source))
 
 

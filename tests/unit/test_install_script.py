@@ -1,6 +1,8 @@
 """``deploy/install.sh``: what it refuses, and what it would do. That it does it, ``make test-systemd`` shows."""
 
+import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,10 +12,10 @@ SCRIPT = Path(__file__).parents[2] / "deploy/install.sh"
 WHEEL = "fabricd-1.2.3-py3-none-any.whl"
 
 
-def install(*options: object) -> tuple[int, str]:
+def install(*options: object, script: Path = SCRIPT) -> tuple[int, str]:
     """Return its status, and all that it said."""
     done = subprocess.run(
-        [str(SCRIPT), *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+        [str(script), *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
     )
     return done.returncode, done.stdout
 
@@ -96,6 +98,18 @@ def test_what_cannot_be_installed_leaves_no_half_of_it(root, wheels):
     assert "requirements" in said or "No matching distribution" in said, said
     assert all_below(root / "opt/fabricd/versions") == []
     assert not (root / "etc").exists()
+
+
+def test_a_bundle_that_was_not_copied_whole_is_refused(root, wheels, tmp_path):
+    bundle = tmp_path / "bundle"
+    shutil.copytree(SCRIPT.parent, bundle)
+    shutil.copytree(wheels, bundle / "wheels")
+    (bundle / "SHA256SUMS").write_text(f"{hashlib.sha256(b'not looked at').hexdigest()}  wheels/{WHEEL}\n")
+    assert install("--dry-run", "--root", root, script=bundle / "install.sh")[0] == 0
+    (bundle / "wheels" / WHEEL).write_bytes(b"not looked")
+    status, said = install("--root", root, script=bundle / "install.sh")
+    assert status == 1
+    assert "copy it again" in said
 
 
 def test_there_is_nothing_to_go_back_to(root):
