@@ -24,6 +24,8 @@ MAX_CHANNELS = 32
 GOOD = 0.985
 #: A share of the packing that counts as all of it.
 _AS_MUCH = 1 - 1e-4
+#: So many rings are few enough not to look for fewer in every way.
+_FEW = 8
 _MAX_COUNTS = 10
 _PASSES = 6
 _STARTS = 3
@@ -108,10 +110,13 @@ def levelled(packing: Packing, known: Sequence[Column], capacity: Floats) -> Pac
     if not packing.columns:
         return packing
     crosses = not all(column.straight for column in packing.columns)
-    pool = [*(column for column in known if crosses or column.straight), *packing.columns]
+    pool = [*(column for column in (*known, *packing.pool) if crosses or column.straight), *packing.columns]
     best: dict[int, Channels] = {}
     for columns in (*_rounded(packing), *_greedy(pool, capacity)):
         _keep(best, columns, capacity)
+    if len(packing.columns) > _FEW:
+        for columns in _whole(packing, pool, capacity, _AS_MUCH * packing.total):
+            _keep(best, columns, capacity)
     enough = [one for one in best.values() if one.total >= _AS_MUCH * packing.total]
     if not enough:
         return packing
