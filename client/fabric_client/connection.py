@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from fabric_client.answer_errors import error_from_answer
 from fabric_client.locate import DaemonAddress, find_tls
 from fabric_client.transport import Answer, TransientError, Transport
 from fabricd.errors import BusyError, FabricError
@@ -130,6 +129,8 @@ class Connection:
         self._transport.close()
 
     def _error(self, status: int, content: bytes) -> FabricError:
+        from fabric_client.answer_errors import error_from_answer  # when there is one
+
         error = error_from_answer(status, content, str(self.address))
         if isinstance(error, BusyError) or (status in _TRANSIENT and type(error) is FabricError):
             busy = TransientError(error.message, hint=error.hint)

@@ -10,7 +10,6 @@ from fabric_client.environment import Identity, identify, pmi_is_alive
 from fabric_client.joining import Joined, join_group
 from fabric_client.runner import Runner
 from fabricd.errors import InputError, UnavailableError
-from fabricd.install import install_line
 from fabricd.localview import collect
 
 if TYPE_CHECKING:  # it needs NumPy, and whoever lacks that shall read what to install
@@ -208,6 +207,8 @@ def _check_installed() -> None:
 
     missing = [name for name in ("mpi4py", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
+        from fabricd.install import install_line
+
         raise UnavailableError(
             f"the MPI engine needs {' and '.join(missing)}, which this Python does not have",
             hint=install_line("mpi"),

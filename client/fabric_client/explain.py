@@ -2,8 +2,8 @@
 
 from fabric_client.environment import Identity
 from fabric_client.runner import Runner
-from fabricd.model.path import Transport
 from fabricd.model.plan import GroupPlan, NetworkChoice
+from fabricd.model.transport import Transport
 from fabricd.units import format_bandwidth, format_latency, format_ranges
 
 _HOSTS_SHOWN = 8

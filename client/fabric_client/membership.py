@@ -1,13 +1,15 @@
 """A rank's place in a running group: who is lost, and how to go."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from fabric_client.lateness import why_late
 from fabric_client.rendezvous import Rendezvous
-from fabric_client.staleness import MapWatch
 from fabric_client.watch import GroupWatch
 from fabricd.errors import FabricError, GroupError, OperationTimeoutError, RankLostError
 from fabricd.model.plan import GroupPlan
+
+if TYPE_CHECKING:  # what most ranks never ask is loaded when it is asked
+    from fabric_client.staleness import MapWatch
 
 
 class Membership:
@@ -32,12 +34,16 @@ class Membership:
             FabricError: the daemon does not answer now.
         """
         if self._map_watch is None:
+            from fabric_client.staleness import MapWatch
+
             self._map_watch = MapWatch(self._rendezvous.connection, self.plan)
         return self._map_watch.changes
 
     def explain(self, error: BaseException, what: str) -> None:
         """Add to an operation's timeout why it did not end, as far as the daemon and the other ranks can tell."""
         if isinstance(error, OperationTimeoutError) and "why" not in error.details:
+            from fabric_client.lateness import why_late
+
             why = why_late(self._rendezvous, self.plan, what)
             error.details["why"] = why
             error.message += f": {why}"

@@ -6,8 +6,7 @@ a rendezvous delays it and does no more.
 
 import itertools
 import logging
-import random
-import secrets
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -73,7 +72,7 @@ class Member:
 
 def new_claim() -> str:
     """Return a claim for this process."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 class Rendezvous:
@@ -229,7 +228,7 @@ class Rendezvous:
                 self._contacted |= error.connected
                 failing_since = failing_since or time.monotonic()
                 self._give_up_on_nobody(failing_since, error)
-                time.sleep(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 - spreads retries, no secret
+                time.sleep(min(left, pause * (0.5 + os.urandom(1)[0] / 512)))  # so that not all ask again at once
                 pause = min(_RETRY_MAX_SECONDS, pause * 2)
                 continue
             self._contacted = True

@@ -1,6 +1,5 @@
 """Models to JSON and back. Unknown fields are ignored, missing ones take their defaults."""
 
-import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -92,6 +91,8 @@ def _without_idle_speeds(snapshot: "Snapshot") -> "Snapshot":
 
 def content_hash(snapshot: "Snapshot") -> str:
     """Return a hash over a snapshot's facts; times, counters, durations and how fast GPUs idle do not count."""
+    import hashlib  # ranks decode messages, and hash none
+
     facts = replace(
         _without_idle_speeds(without_counters(snapshot)),
         generation=0,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Transport
+from fabricd.model.transport import Transport
 
 #: Rules of one node that count.
 MAX_RULES = 256

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fabricd.model.observation import Evidence, missing_word
+from fabricd.model.transport import Transport as Transport  # what a path's figures are told by
 
 
 class PathType(StrEnum):
@@ -26,28 +27,6 @@ class PathType(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> "PathType | None":
         return missing_word(value, cls.OTHER)
-
-
-class Transport(StrEnum):
-    """What carries the bytes. The order is the order of preference where figures are equal."""
-
-    SELF = "self"
-    NVLINK = "nvlink"
-    C2C = "c2c"
-    PCIE = "pcie"
-    SHM = "shm"
-    INFINIBAND = "infiniband"
-    ROCE = "roce"
-    EFA = "efa"
-    SLINGSHOT = "slingshot"
-    GPUDIRECT_TCP = "gpudirect-tcp"
-    ETHERNET = "ethernet"
-    INTERNET = "internet"
-    UNKNOWN = "unknown"
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Transport | None":
-        return missing_word(value, cls.UNKNOWN)
 
 
 #: What paths are compared for, unless a request says otherwise: large enough for bandwidth to decide.

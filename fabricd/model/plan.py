@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fabricd.model.observation import Evidence
-from fabricd.model.path import Transport
+from fabricd.model.transport import Transport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -241,7 +241,7 @@ def _with_gloo(engine: str, plan: Callable[[str], GroupPlan]) -> GroupPlan:
 
 
 def _on_loopback(engine: str, hosts: Hosts) -> GroupPlan:
-    port = loopback_of(hosts)
+    port = loopback_of(hosts.places[0].view, hosts.places[0].name)
     ranks = range(len(hosts.host_of))
     because = f"{_ranks(len(ranks))} on {hosts.places[0].name} are in one network namespace, so no network is used"
     ports = dict.fromkeys(ranks, (port,)) if port else {}

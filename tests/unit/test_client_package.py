@@ -64,7 +64,16 @@ def test_starting_ranks_loads_nothing_that_plans_or_draws():
     loaded = modules_after(code)
     assert "fabric_client.cli.launcher" in loaded
     others = {f"fabric_client.cli.{module}" for name, module in COMMANDS.items() if name != "run"}
-    heavy = {*HEAVY, "numpy", "httpx", "rich.table", "fabricd.graph", "fabricd.paths", "fabricd.plan.group"} - {"typer"}
+    heavy = {
+        *HEAVY,
+        "numpy",
+        "httpx",
+        "rich.table",
+        "fabricd.graph",
+        "fabricd.model.device",
+        "fabricd.paths",
+        "fabricd.plan.group",
+    } - {"typer"}
     assert loaded & (others | heavy) == set()
 
 
@@ -91,6 +100,10 @@ def test_making_a_communicator_loads_no_part_of_the_daemon():
         *HEAVY,
         "httpx",
         "importlib.metadata",
+        "fabric_client.verify",
+        "fabric_client.staleness",
+        "fabricd.install",
+        "fabricd.model.path",
         "rich",
         "asyncio",
         "fabricd.model.snapshot",

@@ -11,7 +11,6 @@ from fabric_client.engine.settings import choose_settings
 from fabricd.errors import FabricError
 from fabricd.localview import LocalView
 from fabricd.model.plan import Setting
-from fabricd.plan.group_hosts import find_hosts
 from fabricd.plan.group_loopback import loopback_of, loopback_settings
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def alone(ranks: int, view: LocalView, environ: Mapping[str, str]) -> Meeting:
         view: what this process sees.
         environ: what the user has set.
     """
-    settings = loopback_settings(loopback_of(find_hosts({0: view}, {})))
+    settings = loopback_settings(loopback_of(view, view.hostname))
     return Meeting(
         settings=chosen_of(settings, view, environ),
         place=JobPlace(world_size=ranks, master_port=free_port()),
