@@ -63,6 +63,14 @@ def test_where_both_networks_may_be_used_the_figures_decide(cluster):
     assert "data (planned) sent" in told[0]["told"]
 
 
+@pytest.mark.frameworks
+@pytest.mark.timeout(120)
+def test_gloo_takes_the_planned_network_and_the_loopback_inside_a_host(cluster):
+    told = verified(cluster, "gloo", (0, 0, 1), ENGINE="gloo")
+    assert [one["verdict"] for one in told] == ["CONFIRMED"] * 3
+    assert "h0: data (planned) sent" in told[0]["told"]
+
+
 @pytest.mark.timeout(120)
 def test_ranks_of_one_host_that_talk_through_sockets(cluster):
     # What a host sends to its own address goes through its loopback interface.
