@@ -7,14 +7,21 @@ come on standard input, one JSON object a line, answers go out the same way::
     {"bytes": 1048576, "count": 3}  ->  {"seconds": [0.0011, 0.0010, 0.0012], "wrong": 0}
 
 The first line out is ``{"rank": R, "size": N, "explain": "..."}``. Between commands a rank waits without spinning, so
-that several jobs can be alive at once and be measured in turns.
+that several jobs can be alive at once and be measured in turns. ``DEMO_CPU`` in the environment keeps it on one CPU:
+hosts that are namespaces of one machine share its CPUs, and the kernel may let two of them take turns on one.
+``DEMO_NICE`` puts it before other programs of the machine, or behind them; for the kernel each rank is a session, and
+its nice value counts within that alone (sched(7), autogroup).
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,21 +107,30 @@ _ENGINES = {"mpi": open_mpi, "fabricd": open_fabricd, "gloo": open_gloo, "fabric
 
 
 def burst(world: World, size: int, count: int) -> dict[str, Any]:
-    """Run ``count`` all_reduces of ``size`` bytes; time each, and check every element of the last result."""
+    """Run ``count`` all_reduces of ``size`` bytes; time each, and check every element of the last result.
+
+    One follows the other, without a barrier, which ranks leave at different times.
+    """
     array = np.full(size // 4, world.rank + 1, dtype=np.float32)
     out = np.zeros_like(array)
-    seconds = []
+    world.barrier()
+    clock = [time.perf_counter()]
     for _ in range(count):
-        world.barrier()
-        start = time.perf_counter()
         world.all_reduce(array, out)
-        seconds.append(time.perf_counter() - start)
+        clock.append(time.perf_counter())
     expected = world.size * (world.size + 1) / 2
+    seconds = [end - begin for begin, end in pairwise(clock)]
     return {"seconds": seconds, "wrong": int(np.count_nonzero(out != expected))}
 
 
 def main() -> None:
     """Serve commands until standard input ends."""
+    if "DEMO_CPU" in os.environ:
+        os.sched_setaffinity(0, {int(os.environ["DEMO_CPU"])})
+    if "DEMO_NICE" in os.environ:
+        os.setpriority(os.PRIO_PROCESS, 0, int(os.environ["DEMO_NICE"]))
+        with suppress(FileNotFoundError):  # a kernel without autogroups
+            Path("/proc/self/autogroup").write_text(os.environ["DEMO_NICE"])
     world = _ENGINES[sys.argv[1]]()
     print(json.dumps({"rank": world.rank, "size": world.size, "explain": world.explain}), flush=True)
     for line in sys.stdin:

@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("mpi4py")
 from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on
-from fabric_client.engine.segments import Crowding, PieceSize, Segments, choose_piece_size
+from fabric_client.engine.piece_size import PieceSize, choose_piece_size
+from fabric_client.engine.segments import Crowding, Segments
 from fabricd.errors import EngineError
 from fabricd.model.path import Transport
 from fabricd.model.plan import NetworkChoice

@@ -71,8 +71,9 @@ class MpiEngine:
     def all_reduce(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
         if array.nbytes > self._in_one_go and self.size > 1:
+            pair = self._other is not None and (op is _SUM or op is _AVERAGE) and not reduced_in_float32(array)
             return self._in_pieces(
-                array, out, lambda part, result: self._all_reduce(self._segments.comm, part, result, op)
+                array, out, lambda part, result: self._all_reduce(self._segments.comm, part, result, op), ahead=pair
             )
         return self._all_reduce(self._comm, array, out, op)
 
@@ -116,7 +117,9 @@ class MpiEngine:
         target = None if out is None else typed(out)
         return self._start(comm.Ireduce, source, target, OPS[op], root, after=after)
 
-    def _in_pieces(self, array: Array, out: Any, start: Callable[[Array, Any], Pending]) -> Pending:
+    def _in_pieces(
+        self, array: Array, out: Any, start: Callable[[Array, Any], Pending], *, ahead: bool = False
+    ) -> Pending:
         source, target = array.reshape(-1), None if out is None else out.reshape(-1)
 
         def piece(part: slice) -> Pending:
@@ -124,7 +127,7 @@ class MpiEngine:
                 return start(own := source[part], own)
             return start(source[part], None if target is None else target[part])
 
-        return self._segments.run(array.size, array.nbytes, piece)
+        return self._segments.run(array.size, array.nbytes, piece, ahead=ahead)
 
     def reduce_scatter(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""

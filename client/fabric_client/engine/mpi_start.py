@@ -12,7 +12,8 @@ from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi import MpiEngine
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import MpiPending
-from fabric_client.engine.segments import PieceSize, Segments, agree, choose_piece_size
+from fabric_client.engine.piece_size import PieceSize, choose_piece_size
+from fabric_client.engine.segments import Segments, agree
 from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
 from fabric_client.pmi import PmiServer, PmiSession
 from fabric_client.progress import wait_for

@@ -31,21 +31,26 @@ class PairSum:
         after: what is left to do then.
     """
 
-    __slots__ = ("_after", "_receive", "_received", "_send", "_source", "_target")
+    __slots__ = ("_after", "_receive", "_send", "_sent", "_small", "_taken", "_target")
 
     def __init__(
         self, comm: Any, other: int, tag: int, source: Array, target: Array, after: Callable[[], None] | None
     ) -> None:
-        count, datatype = source.size, TYPES[source.dtype.char]
+        small = source.nbytes <= _ADDED_BY_MPI_BYTES
         apart = source is not target and source.nbytes <= _RECEIVED_IN_PLACE_BYTES
         received = target if apart else np.empty_like(source)
-        self._source, self._target, self._received, self._after = source, target, received, after
+        datatype = TYPES[source.dtype.char]
+        sent, taken = (source, source.size, datatype), (received, source.size, datatype)
         try:
-            # The receive first: its place is known when the message comes.
-            self._receive = comm.Irecv((received, count, datatype), other, tag)
-            self._send = comm.Isend((source, count, datatype), other, tag)
+            # A large message finds its place known when it comes. A small one is on its way before anything else.
+            if not small:
+                self._receive = comm.Irecv(taken, other, tag)
+            self._send = comm.Isend(sent, other, tag)
+            if small:
+                self._receive = comm.Irecv(taken, other, tag)
         except MPI.Exception as error:
             raise map_error(error) from error
+        self._sent, self._taken, self._target, self._small, self._after = sent, taken, target, small, after
 
     def test(self) -> bool:
         """Drive both messages on; add when both have ended, for in place the sum overwrites what is sent."""
@@ -63,15 +68,12 @@ class PairSum:
         return True
 
     def _add(self) -> None:
-        source, received, target = self._source, self._received, self._target
-        if source.nbytes > _ADDED_BY_MPI_BYTES:
-            _add(source, received, target)
-            return
-        datatype = TYPES[source.dtype.char]
-        if received is target:
-            MPI.SUM.Reduce_local((source, source.size, datatype), (target, target.size, datatype))
+        if not self._small:
+            _add(self._sent[0], self._taken[0], self._target)
+        elif self._taken[0] is self._target:
+            MPI.SUM.Reduce_local(self._sent, self._taken)
         else:  # in place
-            MPI.SUM.Reduce_local((received, received.size, datatype), (target, target.size, datatype))
+            MPI.SUM.Reduce_local(self._taken, self._sent)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # inf and nan, in silence, as MPI has it

@@ -1,4 +1,4 @@
-"""Large reductions in pieces, one after another: faster than in one go, where a piece stays in the processor's cache.
+"""Large reductions in pieces, in order: faster than in one go, where a piece stays in the processor's cache.
 
 MPI takes a temporary buffer of an operation's size for each reduction. Whatever is as large as that buffer leaves the
 caches, and the C library maps buffers beyond 32 MiB anew each time (mallopt(3), M_MMAP_THRESHOLD), so that the kernel
@@ -6,14 +6,11 @@ clears all of its pages. ``docs/mpi.md`` has the figures.
 """
 
 import math
-import os
 import resource
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,100 +19,19 @@ from fabric_client.arrays import Array
 from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import UNDER_WAY, MpiPending, map_error, typed
+from fabric_client.engine.piece_size import FEWEST_SWITCHES_BYTES, PieceSize
 from fabricd.errors import EngineError, FabricError
-from fabricd.model.path import Transport
-from fabricd.model.plan import NetworkChoice
-from fabricd.smallfile import read_bytes
-from fabricd.units import format_bandwidth, format_latency, format_size
+from fabricd.units import format_size
 
-_BY_TCP = (Transport.ETHERNET, Transport.INTERNET)
-
-#: Half of what the C library maps anew, so that a buffer and what else a rank takes stay in memory that it has.
-_FEWEST_SWITCHES_BYTES = 16 << 20
-#: Of a rank's share of the cache: source, result, MPI's buffer and the way between, of this piece and of the next.
-_PIECES_IN_CACHE = 8
-#: Below, starting a piece costs more than the cache saves.
-_LEAST_BYTES = 512 << 10
-_ASSUMED_BYTES = 1 << 20
-#: Of a CPU's own cache: source, result, what is received and what the kernel holds of it, by TCP.
-_PIECES_IN_OWN_CACHE = 4
-_OWN_CACHE_LEVEL = 2
-_ASSUMED_OWN_BYTES = 256 << 10
-#: Each step of a piece begins with one message's way through the network, in which nothing moves: that is a
-#: sixteenth of the time at most.
-_WAYS_IN_PIECE = 16
-_MAX_CACHES = 16
+#: What can run ahead does so by as many pieces, or, while ranks are crowded, by as much as one takes its peer's time
+#: slice to catch up with.
+_PIECES_AHEAD = 4
+_CROWDED_AHEAD_BYTES = 16 << 20
 #: Operations of few pieces do not ask first whether ranks are crowded: that is one more message's way.
 _ASKING_PIECES = 4
 #: Each wait for a peer may then take a time slice, and small pieces wait often. Alone, a rank is hardly ever displaced.
 _CROWDED_SWITCHES_PER_SECOND = 50
 _LOOK_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class PieceSize:
-    """Up to how much is reduced in one go, and why."""
-
-    nbytes: int
-    because: str
-
-
-def choose_piece_size(
-    size: int, ranks_on_host: int, network: NetworkChoice | None = None, *, sys_root: Path = Path("/sys")
-) -> PieceSize:
-    """Return the size of piece that suits this rank.
-
-    Args:
-        size: ranks in all.
-        ranks_on_host: how many of them share this one's host.
-        network: what joins the hosts, where a plan says.
-        sys_root: where sysfs is mounted. Source: kernel Documentation/ABI/testing/sysfs-devices-system-cpu.
-    """
-    cpus = os.sched_getaffinity(0)
-    if size > ranks_on_host:
-        return _between_hosts(size, network, sys_root / f"devices/system/cpu/cpu{min(cpus)}/cache")
-    if ranks_on_host > len(cpus):
-        why = f"{ranks_on_host} ranks share {len(cpus)} CPUs, which each piece switches between"
-        return PieceSize(_FEWEST_SWITCHES_BYTES, why)
-    cache = max(_caches(sys_root / f"devices/system/cpu/cpu{min(cpus)}/cache"), default=None)
-    if cache is None:
-        return PieceSize(_ASSUMED_BYTES, "the cache's size is unknown")
-    level, nbytes, sharing = cache
-    ranks = max(1, math.ceil(ranks_on_host * min(sharing, len(cpus)) / len(cpus)))
-    piece = min(_FEWEST_SWITCHES_BYTES, max(_LEAST_BYTES, nbytes // ranks // _PIECES_IN_CACHE))
-    return PieceSize(piece, f"an L{level} cache of {format_size(nbytes)} for {ranks} ranks")
-
-
-def _between_hosts(size: int, network: NetworkChoice | None, caches: Path) -> PieceSize:
-    """Return what suits TCP, whose every byte the CPU copies: out of its own cache, if the network is not too far."""
-    if network is None or network.transport not in _BY_TCP:
-        return PieceSize(_FEWEST_SWITCHES_BYTES, "ranks on other hosts: as few pieces as memory is reused with")
-    bandwidth, latency = network.bandwidth_bytes_per_second, network.latency_seconds
-    if not bandwidth or latency is None:
-        return PieceSize(_FEWEST_SWITCHES_BYTES, f"how fast {network.network} is is not known")
-    own = max((nbytes for level, nbytes, _ in _caches(caches) if level == _OWN_CACHE_LEVEL), default=0)
-    cached = max(_ASSUMED_OWN_BYTES, own // _PIECES_IN_OWN_CACHE)
-    far = latency * bandwidth * _WAYS_IN_PIECE * math.ceil(math.log2(size))
-    if far <= cached:
-        why = f"an L2 cache of {format_size(own)}" if own else "the L2 cache's size is unknown"
-        return PieceSize(min(_FEWEST_SWITCHES_BYTES, cached), why)
-    told = f"{format_latency(latency)} at {format_bandwidth(bandwidth)} over {network.network}"
-    return PieceSize(min(_FEWEST_SWITCHES_BYTES, 1 << math.ceil(math.log2(far))), told)
-
-
-def _caches(directory: Path) -> list[tuple[int, int, int]]:
-    """Return level, bytes and number of CPUs of each cache whose sizes are told."""
-    found = []
-    for number in range(_MAX_CACHES):
-        try:
-            level, size, cpus = (
-                read_bytes(directory / f"index{number}" / name).decode().strip()
-                for name in ("level", "size", "shared_cpu_map")
-            )
-            found.append((int(level), int(size.removesuffix("K")) << 10, int(cpus.replace(",", ""), 16).bit_count()))
-        except (OSError, ValueError):
-            continue  # no such cache, or not told, as in some virtual machines
-    return [cache for cache in found if cache[1] > 0 and cache[2] > 0]
 
 
 def agree(comm: Any, own: PieceSize, complete: Callable[[Pending], None]) -> PieceSize:
@@ -174,15 +90,16 @@ class Segments:
         self._error: FabricError | None = None
         self._crowding = Crowding()
 
-    def run(self, count: int, nbytes: int, start: Callable[[slice], Pending]) -> Pending:
+    def run(self, count: int, nbytes: int, start: Callable[[slice], Pending], *, ahead: bool = False) -> Pending:
         """Start an operation on ``count`` elements, which are ``nbytes`` together.
 
         Args:
             count: elements.
             nbytes: of all of them.
             start: starts it for some elements, on this ``comm``.
+            ahead: start pieces before those in front of them have ended.
         """
-        operation = _Segmented(self, count, nbytes, start)
+        operation = _Segmented(self, count, nbytes, start, ahead)
         with self._lock:
             self._waiting.append(operation)
             if len(self._waiting) == 1:
@@ -216,9 +133,9 @@ class Segments:
     def describe(self) -> str:
         """Return how large operations are cut, and why, for ``explain()``."""
         told = f"in pieces of so much ({self.size.because})"
-        if self.size.nbytes >= _FEWEST_SWITCHES_BYTES:
+        if self.size.nbytes >= FEWEST_SWITCHES_BYTES:
             return told
-        return f"{told}, of {format_size(_FEWEST_SWITCHES_BYTES)} while other processes take the ranks' CPUs"
+        return f"{told}, of {format_size(FEWEST_SWITCHES_BYTES)} while other processes take the ranks' CPUs"
 
     def check(self) -> None:
         """Raise what ended them."""
@@ -240,19 +157,25 @@ class _Segmented:
     """One operation in pieces; before them the ranks agree on how many, where that is not settled."""
 
     __slots__ = (
-        "_count", "_crowded", "_current", "_ended", "_nbytes", "_next", "_queue", "_start", "_starting", "_step",
+        "_ahead", "_asked", "_count", "_crowded", "_ended", "_most", "_nbytes", "_next", "_queue", "_start",
+        "_starting", "_step", "_under_way",
     )  # fmt: skip
 
-    def __init__(self, queue: Segments, count: int, nbytes: int, start: Callable[[slice], Pending]) -> None:
+    def __init__(
+        self, queue: Segments, count: int, nbytes: int, start: Callable[[slice], Pending], ahead: bool
+    ) -> None:
         self._queue = queue
         self._count = count
         self._nbytes = nbytes
         self._start = start
+        self._ahead = ahead
         self._starting = False
-        self._step = 0
+        self._step = 0  #: elements of a piece
+        self._most = 1  #: pieces under way at once
         self._next = 0
         self._crowded: Array | None = None
-        self._current: Pending | None = None
+        self._asked: Pending | None = None
+        self._under_way: deque[Pending] = deque()
         self._ended = False
 
     def test(self) -> bool:
@@ -264,27 +187,39 @@ class _Segmented:
 
     def advance(self) -> bool:
         """Start the next piece as soon as one has ended; tell whether all have."""
-        if self._current is None and self._asks():
-            self._crowded, self._current = self._queue.crowded()
-        while self._current is None or self._current.test():
-            if self._next >= self._count:
+        if not self._step and not self._cut():
+            return False
+        while True:
+            while self._next < self._count and len(self._under_way) < self._most:
+                self._start_next()
+            if not self._under_way:
                 self._ended = True
                 return True
-            if not self._step:
-                self._step = self._choose_step()
-            if self._starting:  # Ctrl-C came in between, and only MPI knows whether it has the piece
-                raise EngineError("an operation in pieces was interrupted while one of them was started")
-            self._starting = True
-            part = slice(self._next, self._next + self._step)
-            self._current, self._next = self._start(part), part.stop
-            self._starting = False
-        return False
+            if not self._under_way[0].test():
+                return False
+            self._under_way.popleft()
 
-    def _asks(self) -> bool:
-        piece = self._queue.size.nbytes
-        return piece < _FEWEST_SWITCHES_BYTES and self._nbytes > _ASKING_PIECES * piece
+    def _start_next(self) -> None:
+        if self._starting:  # Ctrl-C came in between, and only MPI knows whether it has the piece
+            raise EngineError("an operation in pieces was interrupted while one of them was started")
+        self._starting = True
+        part = slice(self._next, self._next + self._step)
+        self._under_way.append(self._start(part))
+        self._next = part.stop
+        self._starting = False
 
-    def _choose_step(self) -> int:
-        crowded = self._crowded is not None and bool(self._crowded[0])
-        piece = _FEWEST_SWITCHES_BYTES if crowded else self._queue.size.nbytes
-        return math.ceil(self._count / math.ceil(self._nbytes / piece))
+    def _cut(self) -> bool:
+        """Decide how large pieces are; tell whether that is settled."""
+        piece, crowded = self._queue.size.nbytes, False
+        if piece < FEWEST_SWITCHES_BYTES and self._nbytes > _ASKING_PIECES * piece:
+            if self._asked is None:
+                self._crowded, self._asked = self._queue.crowded()
+            if not self._asked.test():
+                return False
+            crowded = self._crowded is not None and bool(self._crowded[0])
+        if self._ahead:
+            self._most = max(_PIECES_AHEAD, _CROWDED_AHEAD_BYTES // piece if crowded else 0)
+        elif crowded:
+            piece = FEWEST_SWITCHES_BYTES
+        self._step = math.ceil(self._count / math.ceil(self._nbytes / piece))
+        return True
