@@ -209,9 +209,10 @@ def _check_installed() -> None:
     if missing:
         from fabricd.install import install_line
 
+        torch = "numpy" not in missing and importlib.util.find_spec("torch") is not None
         raise UnavailableError(
             f"the MPI engine needs {' and '.join(missing)}, which this Python does not have",
-            hint=install_line("mpi"),
+            hint=install_line("mpi") + ('; or pass engine="gloo", for PyTorch is here' if torch else ""),
         )
 
 
