@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
-from fabric_client.connection import Connection
+from fabric_client.connection import ANSWER_SECONDS, Connection
 from fabric_client.transport import Answer, TransientError
 from fabricd.errors import FabricError, GroupTimeoutError, UnreachableError
 from fabricd.localview import LocalView
@@ -120,8 +120,8 @@ class Rendezvous:
         what = f"joining group {self.member.group!r} as rank {self.member.rank}"
         began = time.monotonic()
 
-        def ask(wait: float) -> tuple[JoinAnswer, Answer | None] | None:
-            answer = self.connection.ask("PUT", path, body=request, accept=EVENT_LINES, wait=wait)
+        def ask(wait: float, seconds: float) -> tuple[JoinAnswer, Answer | None] | None:
+            answer = self.connection.ask("PUT", path, body=request, accept=EVENT_LINES, wait=wait, seconds=seconds)
             if answer.status == _ACCEPTED:
                 status = from_json(answer.read(), GroupStatus, what=f"answer to {what}")
                 self._awaited = status.missing
@@ -151,8 +151,10 @@ class Rendezvous:
         request = FenceRequest(rank=self.member.rank, keys=dict(keys))
         what = f"fence {number} of group {self.member.group!r}"
 
-        def ask(wait: float) -> Mapping[str, str] | None:
-            answer = self.connection.ask("POST", f"{self._base}/fence/{number}", body=request, wait=wait)
+        path = f"{self._base}/fence/{number}"
+
+        def ask(wait: float, seconds: float) -> Mapping[str, str] | None:
+            answer = self.connection.ask("POST", path, body=request, wait=wait, seconds=seconds)
             content = answer.read()
             if answer.status == _ACCEPTED:
                 self._awaited = from_json(content, GroupStatus, what=f"answer to {what}").missing
@@ -214,15 +216,22 @@ class Rendezvous:
             status.group, seconds, format_ranges(status.missing), status.size, "; ".join(status.hosts) or "nobody",
         )  # fmt: skip
 
-    def _until(self, deadline: float, ask: Callable[[float], T | None], what: str) -> T:
-        """Ask until there is an answer; None means that others are still awaited."""
+    def _until(self, deadline: float, ask: Callable[[float, float], T | None], what: str) -> T:
+        """Ask until there is an answer; None means that others are still awaited.
+
+        Args:
+            deadline: of ``time.monotonic``; where the network is silent it takes a second longer.
+            ask: given for how long the daemon may hold the answer back, and for how long it may be late then.
+            what: for errors.
+        """
         started, failing_since = time.monotonic(), None
         pause = _RETRY_FIRST_SECONDS
         last: FabricError | None = None
         polls = itertools.chain([_FIRST_POLL_SECONDS], itertools.repeat(_POLL_SECONDS))
         while (left := deadline - time.monotonic()) > 0:
             try:
-                found = ask(min(next(polls), left))
+                wait = min(next(polls), left)
+                found = ask(wait, min(ANSWER_SECONDS, max(1.0, left - wait)))
             except TransientError as error:
                 last = error
                 self._contacted |= error.connected
