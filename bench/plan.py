@@ -98,8 +98,8 @@ def add_trees(
     routes: Routes, nodes: int, model: str, figures: Figures, *, gather: float, reduce: float, rings: float
 ) -> None:
     """Add what trees carry."""
-    spread, spent = timed(lambda: pack_trees(routes, nodes, "all_gather"))
-    pairs, more = timed(lambda: pack_trees(routes, nodes, "all_reduce"))
+    spread, spent = timed(lambda: pack_trees([routes], [0] * nodes, "all_gather"))
+    pairs, more = timed(lambda: pack_trees([routes], [0] * nodes, "all_reduce"))
     if spread is None or pairs is None:
         return
     figures.add(f"trees, {model} / all-gather optimum", spread.busbw / gather)

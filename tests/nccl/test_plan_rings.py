@@ -14,12 +14,14 @@ from fabricd.plan.collective.columns import Segment, make_column
 from fabricd.plan.collective.cuts import Cuts
 from fabricd.plan.collective.fabric import EngineRoutes, Fabric, FreeRoutes
 from fabricd.plan.collective.graph_file import graph_file
+from fabricd.plan.collective.machines import machines_of
 from fabricd.plan.collective.plan import nccl_view, ring_plan, tree_plan
 from fabricd.plan.collective.planner import COLLECTIVES, Planner, Request
 from fabricd.plan.collective.trees import pack_trees
 from fabricd.plan.nccl.channels import Node, ring_channel
 from fabricd.plan.nccl.emulate import plan
 from fabricd.plan.nccl.graphs import Channel, Pattern, SearchGraph
+from fabricd.plan.what_if import WhatIf, changed
 from tests.support.link_flow import demands_of, routable
 from tests.support.nccl_golden import Golden, corpus, own
 
@@ -143,13 +145,47 @@ def test_trees_reach_the_bound_and_never_exceed_it(golden: Golden, collective: s
     fabric = fabric_of(golden)
     if fabric.ranks * golden.nodes < 2:
         pytest.skip("one rank")
-    packed = pack_trees(FreeRoutes(fabric), golden.nodes, collective)
+    packed = pack_trees([FreeRoutes(fabric)], [0] * golden.nodes, collective)
     limit = bound([Kind(fabric, golden.nodes)], collective).busbw
     assert packed.busbw <= limit * 1.0001
     load = sum(tree.usage * tree.weight for tree in packed.trees)
-    assert np.all(load <= fabric.capacity * 1.0001)
+    assert np.all(load <= fabric.capacity * golden.nodes * 1.0001)
     if collective != "all_reduce":  # Edmonds: trees reach the smallest cut
         assert packed.busbw >= 0.995 * limit
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "all_reduce"])
+def test_trees_over_machines_that_differ_serve_every_rank(collective: str) -> None:
+    whole = next(one for one in OWN if str(one) == "nvswitch-sm90.2node").topology()
+    slow = changed(whole, WhatIf(port_speeds={"net0": 10e9}, without=("gpu3",)))
+    named = [("a", whole), ("b", slow), ("c", whole)]
+    machines = machines_of(named)
+    asked = Request(
+        topologies=machines.topologies, order=machines.order, names=machines.names, routes="free", collective=collective
+    )
+    planner = Planner(asked)
+    answer = tree_plan(planner)
+    ranks = range(len(answer.ranks))
+    assert (len(planner.parts), len(ranks)) == (2, 11)
+    for tree in answer.trees:
+        ends = [receiver if not tree.toward_root else sender for sender, receiver in tree.arcs]
+        assert sorted([tree.root, *ends]) == list(ranks)
+    total, bound_ = answer.bandwidth_bytes_per_second, answer.bound_bytes_per_second
+    assert total <= bound_ * 1.0001
+    of_root = [sum(tree.bandwidth_bytes_per_second for tree in answer.trees if tree.root == rank) for rank in ranks]
+    if collective != "all_reduce":
+        assert total >= 0.995 * bound_
+        assert min(of_root) >= total / 10 * 0.999, "every rank spreads equally much to the ten others"
+    else:
+        assert sum(of_root) >= 2 * total * 11 / 20 * 0.999, "as much towards roots as away from them"
+    leaving = sum(
+        tree.bandwidth_bytes_per_second
+        for tree in answer.trees
+        for sender, receiver in tree.arcs
+        if 4 <= sender < 7 and not 4 <= receiver < 7
+    )
+    assert leaving <= 10e9 * 1.0001, "what the slow port carries"
+    assert any(hop.src.startswith("b/") or hop.dst.startswith("b/") for hop in answer.bottleneck)
 
 
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))

@@ -1,7 +1,9 @@
 """The plan of one collective, and why: rings, trees, or what NCCL does by itself."""
 
-from collections.abc import Iterator
-from math import isfinite
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from math import isfinite, lcm
 
 from fabricd.errors import InputError
 from fabricd.model.collective import (
@@ -12,12 +14,13 @@ from fabricd.model.collective import (
     SearchedChannel,
     Tree,
 )
-from fabricd.model.path import PathType
+from fabricd.model.path import Hop, PathType
 from fabricd.paths.nccl.system import HOST_SHIFT
 from fabricd.plan.collective.fabric import EngineRoutes, FreeRoutes
 from fabricd.plan.collective.planner import Planner, Request
 from fabricd.plan.collective.reasons import in_gb, nccl_reasons, percent, ring_reasons
 from fabricd.plan.collective.trees import MAX_RANKS, TreePacking, pack_trees
+from fabricd.plan.nccl.emulate import Member
 from fabricd.plan.nccl.graphs import SearchGraph
 from fabricd.plan.nccl.job import COLLECTIVES
 from fabricd.plan.predict.model import bus_factor
@@ -78,14 +81,13 @@ def tree_plan(planner: Planner) -> CollectivePlan:
     """Return the plan of trees.
 
     Raises:
-        InputError: too many ranks, different machines, or a rank that cannot be reached.
+        InputError: too many ranks, or a rank that cannot be reached.
     """
     packing = _packed_trees(planner)
-    ranks, machines = planner.nccl.job.ranks, len(planner.nccl.members)
     if packing is None:
         raise InputError("some rank cannot be reached from another, so there is no tree")
-    part = planner.parts[0]
-    made = tuple(_all_trees(packing, ranks, machines, planner.request.collective))
+    turned = planner.request.collective not in ("broadcast", "reduce")
+    made = tuple(_all_trees(packing, planner.nccl.members, turned=turned))
     bound = max(planner.bound.busbw, packing.busbw)
     share = percent(packing.busbw, bound)
     return CollectivePlan(
@@ -99,13 +101,20 @@ def tree_plan(planner: Planner) -> CollectivePlan:
         bandwidth_bytes_per_second=packing.busbw * 1e9,
         bound_bytes_per_second=bound * 1e9,
         limit_bytes_per_second=max(packing.busbw, packing.limit) * 1e9,
-        bottleneck=planner.tightest(part, packing.prices),
+        bottleneck=tuple(_tight_links(planner, packing)),
         because=(
             f"{format_count(len(made), 'tree')} of ours, {in_gb(packing.busbw)} in all: {share} of what is possible",
             f"no schedule exceeds {in_gb(bound)}: {planner.bound.because}",
             "a plan to compare with: NCCL takes rings and trees in its own form only",
         ),
     )
+
+
+def _tight_links(planner: Planner, packing: TreePacking) -> Iterator[Hop]:
+    """Yield the links that hold trees back, kind by kind of machine."""
+    ends = list(accumulate(len(part.fabric.links) for part in planner.parts))
+    for part, end in zip(planner.parts, ends, strict=True):
+        yield from planner.tightest(part, packing.prices[end - len(part.fabric.links) : end])
 
 
 def nccl_view(planner: Planner) -> CollectivePlan:
@@ -156,38 +165,57 @@ def _one_rank(planner: Planner) -> CollectivePlan:
 def _packed_trees(planner: Planner) -> TreePacking | None:
     if planner.alone:
         raise InputError("one rank has nobody to talk to, so there is no tree")
-    ranks, machines = planner.nccl.job.ranks, len(planner.nccl.members)
+    ranks, members = planner.nccl.job.ranks, planner.nccl.members
     collective = planner.request.collective
-    if ranks > MAX_RANKS or len(planner.parts) > 1:
-        raise InputError(f"trees over {ranks} ranks", hint=f"at most {MAX_RANKS}, on machines that are all alike")
-    if machines > 1 and collective in ("broadcast", "reduce"):
+    if ranks > MAX_RANKS:
+        raise InputError(f"trees over {ranks} ranks", hint=f"at most {MAX_RANKS}")
+    if len(members) > 1 and collective in ("broadcast", "reduce"):
         raise InputError(f"trees of a {collective} over several machines", hint="they are packed within one machine")
-    fabric = planner.parts[0].fabric
-    routes = EngineRoutes(fabric) if planner.request.routes == "engine" else FreeRoutes(fabric)
-    return pack_trees(routes, machines, collective)
+    fabrics = [part.fabric for part in planner.parts]
+    engine = planner.request.routes == "engine"
+    routes = [EngineRoutes(fabric) if engine else FreeRoutes(fabric) for fabric in fabrics]
+    return pack_trees(routes, [member.part for member in members], collective)
 
 
 def _trees_beside(planner: Planner) -> TreePacking | None:
     job = planner.nccl.job
     several = len(planner.nccl.members) > 1
-    if job.ranks > _TREES_BESIDE or len(planner.parts) > 1 or (several and job.ranks == job.nodes):
+    if job.ranks > _TREES_BESIDE or (several and job.ranks == job.nodes):
         return None
     if planner.request.collective in ("broadcast", "reduce") and several:
         return None
     return _packed_trees(planner)
 
 
-def _all_trees(packing: TreePacking, ranks: int, machines: int, collective: str) -> Iterator[Tree]:
-    """Yield the trees of all roots: those of the first machine's, and the same for each other machine."""
-    turns = machines if collective in ("all_reduce", "all_gather", "reduce_scatter") else 1
+def _all_trees(packing: TreePacking, members: Sequence[Member], *, turned: bool) -> Iterator[Tree]:
+    """Yield the trees of all roots: those of the first machine of each kind, and the same for those that are alike.
+
+    Args:
+        packing: the trees.
+        members: all machines, in the order that the packing counts its ranks in.
+        turned: whether every machine's ranks are roots.
+    """
+    ranks = [rank for member in members for rank in member.ranks]
+    starts = list(accumulate((len(member.ranks) for member in members), initial=0))
+    alike: dict[int, list[int]] = {}
+    for place, member in enumerate(members):
+        alike.setdefault(member.part, []).append(place)
+    turns = lcm(*map(len, alike.values())) if turned else 1
     for turn in range(turns):
-        by = turn * (ranks // machines)
+        moved: dict[int, int] = {}
+        for places in alike.values():
+            for at, place in enumerate(places):
+                there = places[(at + turn) % len(places)]
+                moved |= {
+                    starts[place] + local: ranks[starts[there] + local] for local in range(len(members[place].ranks))
+                }
         for tree in packing.trees:
+            kind = members[bisect_right(starts, tree.root) - 1].part
             yield Tree(
-                root=(tree.root + by) % ranks,
-                arcs=tuple(((a + by) % ranks, (b + by) % ranks) for a, b in tree.arcs),
+                root=moved[tree.root],
+                arcs=tuple((moved[a], moved[b]) for a, b in tree.arcs),
                 toward_root=tree.toward_root,
-                bandwidth_bytes_per_second=tree.weight * 1e9,
+                bandwidth_bytes_per_second=tree.weight * 1e9 * len(alike[kind]) / turns,
             )
 
 

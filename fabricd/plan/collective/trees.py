@@ -1,8 +1,8 @@
 """Trees that fill a machine's links: for every root those that spread its data, and those that reduce to it.
 
 The same column generation as for rings, with the cheapest arborescence over the ranks as the price. Switches do not
-copy: an arc goes from rank to rank. On several equal machines trees start on the first, and the others' are the same
-turned round, so that each link's load is what all machines' links of that place bear together.
+copy: an arc goes from rank to rank. Of machines that are alike trees start on the first, and the others' are the same
+turned round, so that what counts is what all their links of one place bear and carry together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,10 +25,10 @@ class PackedTree:
     """A tree and what it carries.
 
     Attributes:
-        root: rank.
+        root: rank, on the first machine of its kind.
         toward_root: it reduces.
         arcs: (sender, receiver), nearest to the root first.
-        usage: how often each link is crossed.
+        usage: how often the links of each place are crossed by it and by the same trees of machines that are alike.
         weight: GB/s.
     """
 
@@ -58,18 +58,29 @@ class _Problem:
 
     Attributes:
         rates: the sets of each rate.
-        factor: bus bandwidth by the sum of the rates.
+        gains: what a rate counts: how many machines have it.
+        factor: bus bandwidth by the sum of what rates count.
+        capacity: of the links of each kind of machine, of all its machines together; kind after kind.
     """
 
-    def __init__(self, routes: Routes, machines: int, collective: str, root: int) -> None:
-        self.routes = routes
-        self.machines = machines
-        self.local = routes.fabric.ranks
-        self.ranks = self.local * machines
-        roots = range(self.local)
+    def __init__(self, kinds: Sequence[Routes], order: Sequence[int], collective: str, root: int) -> None:
+        self.kinds = kinds
+        self.order = order
+        self.counts = [sum(1 for one in order if one == kind) for kind in range(len(kinds))]
+        locals_ = [kinds[kind].fabric.ranks for kind in order]
+        self.starts = np.cumsum([0, *locals_]).tolist()
+        self.ranks = self.starts[-1]
+        self.machine = np.repeat(np.arange(len(order)), locals_).tolist()
+        self.capacity: Floats = np.concatenate(
+            [routes.fabric.capacity * count for routes, count in zip(kinds, self.counts, strict=True)]
+        )
+        firsts = [order.index(kind) for kind in range(len(kinds))]
+        roots = [rank for first in firsts for rank in range(self.starts[first], self.starts[first + 1])]
+        self.gains = np.ones(1)
         if collective == "all_reduce":
             self.rates: list[list[_Set]] = [[(one, False), (one, True)] for one in roots]
-            self.factor = 2 * (self.ranks - 1) / self.ranks * machines
+            self.gains = np.array([float(self._alike(one)) for one in roots])
+            self.factor = 2 * (self.ranks - 1) / self.ranks
         elif collective in ("all_gather", "reduce_scatter"):
             self.rates = [[(one, collective == "reduce_scatter") for one in roots]]
             self.factor = float(self.ranks - 1)
@@ -78,38 +89,55 @@ class _Problem:
             self.factor = 1.0
         self.sets = [one for rate in self.rates for one in rate]
 
+    def _alike(self, rank: int) -> int:
+        """Return how many machines are like that of a rank."""
+        return self.counts[self.order[self.machine[rank]]]
+
     def cheapest(self, lengths: Floats) -> Iterator[tuple[_Set, PackedTree | None, float]]:
         """Yield the cheapest tree of each set with its cost."""
-        prices = self.routes.price(lengths)
-        matrix, ports = self._matrix(prices)
+        parts = np.split(lengths, np.cumsum([len(routes.fabric.capacity) for routes in self.kinds])[:-1])
+        prices = [routes.price(part) for routes, part in zip(self.kinds, parts, strict=True)]
+        matrix = self._matrix(prices)
         for root, toward in self.sets:
             parents = cheapest_tree(matrix.T if toward else matrix, root)
             if parents is None:
                 yield (root, toward), None, np.inf
                 continue
             arcs = tuple(_arcs(parents.tolist(), root, toward=toward))
-            steps = [step for arc in arcs for step in self._steps(arc, ports)]
-            usage = self.routes.usage(steps)
+            usage = self._usage(arcs, prices) * self._alike(root)
             yield (root, toward), PackedTree(root, toward, arcs, usage), float(usage @ lengths)
 
-    def _matrix(self, prices: Floats) -> tuple[Floats, tuple[list[int], list[int]]]:
-        """Return what arcs cost, and by which ports each local rank leaves and is entered."""
-        local = self.local
-        inner = prices[:local, :local]
-        if self.machines == 1:
-            return inner, ([], [])
-        leaves, entries = prices[:local, local:], prices[local:, :local]
-        outer = leaves.min(axis=1)[:, None] + entries.min(axis=0)[None, :]
-        own = np.kron(np.eye(self.machines), np.ones((local, local))) > 0
-        tiles = (self.machines, self.machines)
-        matrix = np.where(own, np.tile(inner, tiles), np.tile(outer, tiles))
-        return matrix, (leaves.argmin(axis=1).tolist(), entries.argmin(axis=0).tolist())
+    def _matrix(self, prices: Sequence[Floats]) -> Floats:
+        """Return what arcs cost: between machines, by the cheapest ports of both."""
+        own = [(prices[kind], self.kinds[kind].fabric.ranks) for kind in self.order]
+        if len(own) == 1:
+            return prices[0]
+        leaves = np.concatenate([price[:local, local:].min(axis=1) for price, local in own])
+        entries = np.concatenate([price[local:, :local].min(axis=0) for price, local in own])
+        matrix: Floats = leaves[:, None] + entries[None, :]
+        for start, (price, local) in zip(self.starts, own, strict=False):
+            matrix[start : start + local, start : start + local] = price[:local, :local]
+        return matrix
 
-    def _steps(self, arc: Step, ports: tuple[list[int], list[int]]) -> list[Step]:
-        (from_machine, sender), (to_machine, receiver) = divmod(arc[0], self.local), divmod(arc[1], self.local)
-        if from_machine == to_machine:
-            return [(sender, receiver)]
-        return [(sender, self.local + ports[0][sender]), (self.local + ports[1][receiver], receiver)]
+    def _usage(self, arcs: Sequence[Step], prices: Sequence[Floats]) -> Floats:
+        """Return how often the links of each place are crossed."""
+        steps: list[list[Step]] = [[] for _ in self.kinds]
+        for sender, receiver in arcs:
+            from_, to = self.machine[sender], self.machine[receiver]
+            one, other = sender - self.starts[from_], receiver - self.starts[to]
+            if from_ == to:
+                steps[self.order[from_]].append((one, other))
+                continue
+            leaving, entering = self.order[from_], self.order[to]
+            local, there = self.kinds[leaving].fabric.ranks, self.kinds[entering].fabric.ranks
+            steps[leaving].append((one, local + int(prices[leaving][one, local:].argmin())))
+            steps[entering].append((there + int(prices[entering][there:, other].argmin()), other))
+        return np.concatenate(
+            [
+                routes.usage(own) if own else np.zeros(len(routes.fabric.capacity))
+                for routes, own in zip(self.kinds, steps, strict=True)
+            ]
+        )
 
 
 def _arcs(parents: list[int], root: int, *, toward: bool) -> Iterator[Step]:
@@ -125,17 +153,17 @@ def _arcs(parents: list[int], root: int, *, toward: bool) -> Iterator[Step]:
         wave = [child for parent in wave for child in below.get(parent, ())]
 
 
-def pack_trees(routes: Routes, machines: int, collective: str, *, root: int = 0) -> TreePacking | None:
+def pack_trees(kinds: Sequence[Routes], order: Sequence[int], collective: str, *, root: int = 0) -> TreePacking | None:
     """Return the trees that carry most together; None if some rank cannot be reached.
 
     Args:
-        routes: the ways between ranks and ports of one machine.
-        machines: number of machines, all alike; one for a broadcast or reduce.
+        kinds: the ways between ranks and ports of a machine, for each kind of machine.
+        order: the kind of each machine, in the order of the ranks; one machine for a broadcast or reduce.
         collective: "all_reduce", "all_gather", "reduce_scatter", "broadcast" or "reduce".
         root: of a broadcast or reduce.
     """
-    problem = _Problem(routes, machines, collective, root)
-    capacity = routes.fabric.capacity
+    problem = _Problem(kinds, order, collective, root)
+    capacity = problem.capacity
     trees: list[PackedTree] = []
     seen: set[object] = set()
     limit = np.inf
@@ -153,7 +181,9 @@ def pack_trees(routes: Routes, machines: int, collective: str, *, root: int = 0)
                 seen.add(mark)
                 trees.append(tree)
                 added = True
-        least = min(sum(costs[one] for one in rate) for rate in problem.rates)
+        least = min(
+            sum(costs[one] for one in rate) / gain for rate, gain in zip(problem.rates, problem.gains, strict=True)
+        )
         limit = min(limit, float(lengths @ capacity) / least)
         if limit <= CLOSE * total or not added:
             break
@@ -182,7 +212,7 @@ def _solve(
     for at, tree in enumerate(trees):
         needs[place[tree.root, tree.toward_root], rates + at] = -1
     limits = np.concatenate([np.zeros((len(rows), rates)), usage[rows]], axis=1)
-    gain = np.concatenate([-np.ones(rates), np.zeros(len(trees))])
+    gain = np.concatenate([-problem.gains, np.zeros(len(trees))])
     right = np.concatenate([capacity[rows] / unit, np.zeros(len(sets))])
     solved = linprog(gain, A_ub=np.concatenate([limits, needs]), b_ub=right, method="highs-ds")
     marginals = np.maximum(0.0, -solved.ineqlin.marginals)
@@ -191,4 +221,4 @@ def _solve(
     worth = {key: float(marginals[len(rows) + at]) for key, at in place.items()}
     weights = np.maximum(0.0, solved.x[rates:]) * unit
     over = max(1.0, float(np.max(usage @ weights / capacity)))
-    return weights / over, float(solved.x[:rates].sum()) * unit / over, prices, worth
+    return weights / over, float(problem.gains @ solved.x[:rates]) * unit / over, prices, worth
