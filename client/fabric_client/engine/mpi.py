@@ -30,6 +30,7 @@ from fabricd.units import format_size
 
 # A module's name is looked up faster than an enum's member.
 _SUM, _AVERAGE = ReduceOp.SUM, ReduceOp.AVERAGE
+_PAIR = "all_reduce of sums: each of the two ranks adds what the other sends, in small pieces whatever else runs"
 
 
 class MpiEngine:
@@ -71,9 +72,11 @@ class MpiEngine:
     def all_reduce(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
         if array.nbytes > self._in_one_go and self.size > 1:
-            pair = self._other is not None and (op is _SUM or op is _AVERAGE) and not reduced_in_float32(array)
             return self._in_pieces(
-                array, out, lambda part, result: self._all_reduce(self._segments.comm, part, result, op), ahead=pair
+                array,
+                out,
+                lambda part, result: self._all_reduce(self._segments.comm, part, result, op),
+                ask=self._other is None or (op is not _SUM and op is not _AVERAGE),
             )
         return self._all_reduce(self._comm, array, out, op)
 
@@ -118,7 +121,7 @@ class MpiEngine:
         return self._start(comm.Ireduce, source, target, OPS[op], root, after=after)
 
     def _in_pieces(
-        self, array: Array, out: Any, start: Callable[[Array, Any], Pending], *, ahead: bool = False
+        self, array: Array, out: Any, start: Callable[[Array, Any], Pending], *, ask: bool = True
     ) -> Pending:
         source, target = array.reshape(-1), None if out is None else out.reshape(-1)
 
@@ -127,7 +130,7 @@ class MpiEngine:
                 return start(own := source[part], own)
             return start(source[part], None if target is None else target[part])
 
-        return self._segments.run(array.size, array.nbytes, piece, ahead=ahead)
+        return self._segments.run(array.size, array.nbytes, piece, ask=ask)
 
     def reduce_scatter(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
@@ -281,7 +284,7 @@ class MpiEngine:
     def describe(self) -> tuple[str, ...]:
         """See the protocol."""
         pieces = f"all_reduce and reduce of more than {format_size(self._in_one_go)}: {self._segments.describe()}"
-        pair = () if self._other is None else ("all_reduce of sums: each of the two ranks adds what the other sends",)
+        pair = () if self._other is None else (_PAIR,)
         return (*self._lines, *pair, pieces)
 
     def _start(

@@ -1,4 +1,4 @@
-"""Large reductions in pieces, in order: faster than in one go, where a piece stays in the processor's cache.
+"""Large reductions in pieces, one after another: faster than in one go, where a piece stays in the processor's cache.
 
 MPI takes a temporary buffer of an operation's size for each reduction. Whatever is as large as that buffer leaves the
 caches, and the C library maps buffers beyond 32 MiB anew each time (mallopt(3), M_MMAP_THRESHOLD), so that the kernel
@@ -23,11 +23,7 @@ from fabric_client.engine.piece_size import FEWEST_SWITCHES_BYTES, PieceSize
 from fabricd.errors import EngineError, FabricError
 from fabricd.units import format_size
 
-#: What can run ahead does so by as many pieces, or, while ranks are crowded, by as much as one takes its peer's time
-#: slice to catch up with.
-_PIECES_AHEAD = 4
-_CROWDED_AHEAD_BYTES = 16 << 20
-#: Operations of few pieces do not ask first whether ranks are crowded: that is one more message's way.
+#: From more pieces on ranks ask one another first whether they are crowded.
 _ASKING_PIECES = 4
 #: Each wait for a peer may then take a time slice, and small pieces wait often. Alone, a rank is hardly ever displaced.
 _CROWDED_SWITCHES_PER_SECOND = 50
@@ -90,16 +86,16 @@ class Segments:
         self._error: FabricError | None = None
         self._crowding = Crowding()
 
-    def run(self, count: int, nbytes: int, start: Callable[[slice], Pending], *, ahead: bool = False) -> Pending:
+    def run(self, count: int, nbytes: int, start: Callable[[slice], Pending], *, ask: bool = True) -> Pending:
         """Start an operation on ``count`` elements, which are ``nbytes`` together.
 
         Args:
             count: elements.
             nbytes: of all of them.
             start: starts it for some elements, on this ``comm``.
-            ahead: start pieces before those in front of them have ended.
+            ask: let pieces be larger while ranks are crowded.
         """
-        operation = _Segmented(self, count, nbytes, start, ahead)
+        operation = _Segmented(self, count, nbytes, start, ask)
         with self._lock:
             self._waiting.append(operation)
             if len(self._waiting) == 1:
@@ -157,25 +153,22 @@ class _Segmented:
     """One operation in pieces; before them the ranks agree on how many, where that is not settled."""
 
     __slots__ = (
-        "_ahead", "_asked", "_count", "_crowded", "_ended", "_most", "_nbytes", "_next", "_queue", "_start",
-        "_starting", "_step", "_under_way",
+        "_ask", "_count", "_crowded", "_current", "_ended", "_nbytes", "_next", "_queue", "_start", "_starting",
+        "_step",
     )  # fmt: skip
 
-    def __init__(
-        self, queue: Segments, count: int, nbytes: int, start: Callable[[slice], Pending], ahead: bool
-    ) -> None:
+    def __init__(self, queue: Segments, count: int, nbytes: int, start: Callable[[slice], Pending], ask: bool) -> None:
         self._queue = queue
         self._count = count
         self._nbytes = nbytes
         self._start = start
-        self._ahead = ahead
+        # Few pieces are not worth it: asking is one more message's way.
+        self._ask = ask and queue.size.nbytes < FEWEST_SWITCHES_BYTES and nbytes > _ASKING_PIECES * queue.size.nbytes
         self._starting = False
         self._step = 0  #: elements of a piece
-        self._most = 1  #: pieces under way at once
         self._next = 0
         self._crowded: Array | None = None
-        self._asked: Pending | None = None
-        self._under_way: deque[Pending] = deque()
+        self._current: Pending | None = None
         self._ended = False
 
     def test(self) -> bool:
@@ -187,39 +180,23 @@ class _Segmented:
 
     def advance(self) -> bool:
         """Start the next piece as soon as one has ended; tell whether all have."""
-        if not self._step and not self._cut():
-            return False
-        while True:
-            while self._next < self._count and len(self._under_way) < self._most:
-                self._start_next()
-            if not self._under_way:
+        if self._current is None and self._ask:
+            self._crowded, self._current = self._queue.crowded()
+        while self._current is None or self._current.test():
+            if self._next >= self._count:
                 self._ended = True
                 return True
-            if not self._under_way[0].test():
-                return False
-            self._under_way.popleft()
+            if not self._step:
+                self._step = self._choose_step()
+            if self._starting:  # Ctrl-C came in between, and only MPI knows whether it has the piece
+                raise EngineError("an operation in pieces was interrupted while one of them was started")
+            self._starting = True
+            part = slice(self._next, self._next + self._step)
+            self._current, self._next = self._start(part), part.stop
+            self._starting = False
+        return False
 
-    def _start_next(self) -> None:
-        if self._starting:  # Ctrl-C came in between, and only MPI knows whether it has the piece
-            raise EngineError("an operation in pieces was interrupted while one of them was started")
-        self._starting = True
-        part = slice(self._next, self._next + self._step)
-        self._under_way.append(self._start(part))
-        self._next = part.stop
-        self._starting = False
-
-    def _cut(self) -> bool:
-        """Decide how large pieces are; tell whether that is settled."""
-        piece, crowded = self._queue.size.nbytes, False
-        if piece < FEWEST_SWITCHES_BYTES and self._nbytes > _ASKING_PIECES * piece:
-            if self._asked is None:
-                self._crowded, self._asked = self._queue.crowded()
-            if not self._asked.test():
-                return False
-            crowded = self._crowded is not None and bool(self._crowded[0])
-        if self._ahead:
-            self._most = max(_PIECES_AHEAD, _CROWDED_AHEAD_BYTES // piece if crowded else 0)
-        elif crowded:
-            piece = FEWEST_SWITCHES_BYTES
-        self._step = math.ceil(self._count / math.ceil(self._nbytes / piece))
-        return True
+    def _choose_step(self) -> int:
+        crowded = self._crowded is not None and bool(self._crowded[0])
+        piece = FEWEST_SWITCHES_BYTES if crowded else self._queue.size.nbytes
+        return math.ceil(self._count / math.ceil(self._nbytes / piece))
