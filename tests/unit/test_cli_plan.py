@@ -71,7 +71,7 @@ def test_tables(fabricctl, options, told) -> None:
         (("--ranks", "x"), "expected e.g. 0-7,16"),
         (("--bytes", "many"), "not a size"),
         (("--view", "nccl", "--kind", "trees"), "NCCL's view"),
-        (("--kind", "trees", "--nodes", 32), "at most 72"),
+        (("--kind", "trees", "--nodes", 37), "at most 144"),
         (("--kind", "trees", "--ranks", "2"), "nobody to talk to"),
         (("--kind", "trees", "--nodes", 2, "--collective", "broadcast"), "within one machine"),
     ],

@@ -15,8 +15,8 @@ from fabricd.plan.collective.arborescence import cheapest_tree
 from fabricd.plan.collective.fabric import Floats, Routes, Step
 from fabricd.plan.collective.rings import CLOSE, lengths_at
 
-#: More ranks than this are too many trees.
-MAX_RANKS = 72
+#: More ranks take more than ten seconds.
+MAX_RANKS = 144
 _MAX_ROUNDS = 120
 
 
