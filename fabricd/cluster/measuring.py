@@ -16,7 +16,7 @@ from ipaddress import ip_interface
 from fabricd.background import in_thread
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer_post import PeerPost
-from fabricd.errors import BusyError, InputError, UnknownNameError
+from fabricd.errors import BusyError, InputError, UnavailableError, UnknownNameError
 from fabricd.measure import tcp
 from fabricd.model.device import NetInterface
 from fabricd.model.measurement import ListenAnswer, ListenRequest, Measurement, MeasureRequest
@@ -114,7 +114,7 @@ class Measurer:
             UnknownNameError: no such peer.
             BusyError: too many wait, or the peer is measured by too many.
             UnreachableError: the peer's daemon does not answer, or refuses.
-            UnavailableError: the address is gone.
+            UnavailableError: the address is gone, or an end is too busy: connected twice, and no answer in time.
         """
         url = self._nodes.url_of(request.dst_node)
         own = _interface_with(self._nodes.local, request.src_address)
@@ -131,8 +131,12 @@ class Measurer:
                 if known is not None:
                     return known
                 timing = await self._time(url, request, own.name)
+                if timing.busy:
+                    timing = await self._time(url, request, own.name)
         finally:
             self._waiting -= 1
+        if timing.busy and timing.up is None:
+            raise UnavailableError(timing.reason, hint="measure again when both ends have time")
         return self.remember(_measurement(self._nodes.local.node.node_id, request, own, other, timing))
 
     async def _time(self, url: str, request: MeasureRequest, interface: str) -> tcp.Timing:

@@ -30,11 +30,15 @@ CONNECT_SECONDS = 2.0
 SERVE_SECONDS = 8.0
 #: Beyond these times nothing comes any more.
 _STEP_SECONDS = 2.0
+#: For what the other end says of the burst: it waits for one step, and then says that nothing came.
+_VERDICT_SECONDS = 2 * _STEP_SECONDS
 _ROUND_TRIPS_SECONDS = 0.3
 _TOKEN_BYTES = 32
 _CHUNK = 256 * 1024
 _RESULT = struct.Struct("!Qd")
 _STRANGERS = 16
+_LARGE_LOST = "small packets pass and large ones do not: do the MTUs agree?"
+_TIMED_OUT = "timed out: the connection was made, and then an end did not answer in time: it is very busy, or stopped"
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
@@ -52,6 +56,9 @@ class Timing:
 
     reachable: bool
     reason: str = ""  #: why not reachable
+    #: The connection was made, and then an end did not do its part in time: measure again. With ``up``, the other end
+    #: had answered before, so a second time that means ``reason``; without, only that there was no measuring.
+    busy: bool = False
     round_trip_seconds: float | None = None  #: the smallest
     up: Burst | None = None
     down: Burst | None = None
@@ -127,7 +134,11 @@ def _serve_up(connection: socket.socket) -> None:
         said = _exactly(connection, 1)
     if said != b"b":
         return
-    burst = _take_burst(connection)
+    try:
+        burst = _take_burst(connection)
+    except TimeoutError:  # said by a small packet: large ones are lost
+        burst = Burst(bytes=0, bytes_per_second=0.0)
+    connection.settimeout(_STEP_SECONDS)
     connection.sendall(_RESULT.pack(burst.bytes, burst.bytes_per_second))
     _until_closed(connection)
 
@@ -165,16 +176,25 @@ def measure(
             round_trip = _round_trips(connection)
             connection.sendall(b"b")
             _send_burst(connection)
-            connection.settimeout(_STEP_SECONDS)
+            connection.settimeout(_VERDICT_SECONDS)
             arrived, rate = _RESULT.unpack(_exactly(connection, _RESULT.size))
             up = Burst(bytes=arrived, bytes_per_second=rate)
+        if not up.bytes:
+            return Timing(reachable=False, reason=_LARGE_LOST)
         with _connected(src_address, interface, dst_address, port, connect_seconds) as connection:
             connection.sendall(token.encode() + b"D")
-            down = _take_burst(connection)
-    except OSError as error:
+            try:
+                down = _take_burst(connection)
+            except TimeoutError:  # a busy end, or one whose large packets are lost: measuring again will tell
+                return Timing(reachable=False, busy=True, reason=_LARGE_LOST, up=up)
+    except _ConnectError as error:
         return Timing(reachable=False, reason=_reason(error, connect_seconds))
-    if not up.bytes or not down.bytes:
-        return Timing(reachable=False, reason="small packets pass and large ones do not: do the MTUs agree?")
+    except TimeoutError:
+        return Timing(reachable=False, busy=True, reason=_TIMED_OUT)
+    except OSError as error:
+        return Timing(reachable=False, reason=f"the connection was made and then broke: {error.strerror or error}")
+    if not down.bytes:
+        return Timing(reachable=False, reason=_LARGE_LOST)
     return Timing(reachable=True, round_trip_seconds=round_trip, up=up, down=down)
 
 
@@ -196,9 +216,7 @@ def _connected(src: str, interface: str, dst: str, port: int, seconds: float) ->
     return connection
 
 
-def _reason(error: OSError, connect_seconds: float) -> str:
-    if not isinstance(error, _ConnectError):
-        return f"the connection was made and then broke: {error.strerror or error}"
+def _reason(error: _ConnectError, connect_seconds: float) -> str:
     if error.errno == errno.ECONNREFUSED:
         return "refused: packets arrive, but a firewall or another host answers"
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):

@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -139,6 +140,69 @@ def test_an_end_that_breaks_off_is_told():
         thread.join()
     assert not timing.reachable
     assert "then broke" in timing.reason
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(tcp, "_STEP_SECONDS", 0.2)
+    monkeypatch.setattr(tcp, "_VERDICT_SECONDS", 0.4)
+
+
+def other_end(*answers):
+    """Accept as many connections; on each, read what is said first, answer, and be silent."""
+    listener = socket.socket()
+    listener.bind((HERE, 0))
+    listener.listen()
+
+    def serve():
+        with listener:
+            for answer in answers:
+                connection, _ = listener.accept()
+                with connection, suppress(ConnectionResetError):  # the client closes without lingering
+                    answer(connection)
+                    while connection.recv(1 << 20):
+                        pass
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return listener.getsockname()[1], thread
+
+
+def echo_and_take(connection):
+    """Do the first connection's part, and say that all of the burst came."""
+    connection.recv(33, socket.MSG_WAITALL)
+    while connection.recv(1) == b"p":
+        connection.sendall(b"p")
+    connection.sendall(tcp._RESULT.pack(BURST_BYTES, 1e9))
+
+
+def test_an_end_that_is_too_busy_to_answer_is_not_unreachable_for_that(impatient):
+    port, thread = other_end(lambda connection: None)
+    timing = tcp.measure(HERE, "lo", HERE, port, tcp.new_token())
+    thread.join(5)
+    assert timing.busy
+    assert timing.up is None
+    assert timing.reason.startswith("timed out: the connection was made")
+
+
+def test_an_end_that_answers_but_sends_no_burst_is_measured_again(impatient):
+    port, thread = other_end(echo_and_take, lambda connection: None)
+    timing = tcp.measure(HERE, "lo", HERE, port, tcp.new_token())
+    thread.join(5)
+    assert timing.busy
+    assert timing.up.bytes == BURST_BYTES
+    assert timing.reason.startswith("small packets pass")
+
+
+def test_large_packets_that_are_lost_are_told_by_the_end_that_waits_for_them(impatient, monkeypatch):
+    monkeypatch.setattr(tcp, "_send_burst", lambda connection: None)
+    other = Served()
+    timing = other.measure()
+    assert not timing.reachable
+    assert not timing.busy
+    assert timing.reason == "small packets pass and large ones do not: do the MTUs agree?"
+    other.listener.shutdown(socket.SHUT_RDWR)
+    assert other.ended()
 
 
 class TestSteadyRate:
