@@ -61,6 +61,7 @@ read_options() {
     # The prefix goes into units and scripts.
     [[ $prefix =~ ^(/[A-Za-z0-9._-]+){2,}$ && $prefix != *..* ]] ||
         misused "--prefix $prefix: give an absolute path of at least two plain names, such as /opt/fabricd"
+    [[ ! $prefix =~ ^/(home|root|tmp|var/tmp)/ ]] || misused "--prefix $prefix: the unit sees no such folder (ProtectHome)"
     if [ -n "$root" ]; then root=$(cd "$root" && pwd) || misused "--root: no such folder"; fi
     if [ -n "$wheels" ]; then wheels=$(cd "$wheels" && pwd) || misused "--wheels: no such folder"; fi
     if $purge && [ "$task" != uninstall ]; then misused "--purge goes with --uninstall"; fi

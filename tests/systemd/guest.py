@@ -6,11 +6,34 @@ import time
 import traceback
 from pathlib import Path
 
-from guest_checks import CHECKS
+import guest_checks as units
+import guest_installs as installs
 from guest_tools import run
 
 #: Begins each line for people; whoever started this looks for it.
 MARK = os.environ["MARK"]
+#: In their order: each goes on from what the one before left.
+CHECKS = (
+    installs.installs,
+    units.unprivileged,
+    units.exposure,
+    units.devices,
+    units.files,
+    units.root_facts,
+    units.journal,
+    units.reloads,
+    units.crash,
+    units.hang,
+    units.wrong_configuration,
+    units.gpus,
+    installs.upgrades,
+    installs.failed_upgrade,
+    installs.refused_upgrade,
+    installs.rolls_back,
+    units.stops,
+    installs.uninstalls,
+    installs.package,
+)
 
 
 def say(text: str) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 
 UNIT = "fabricd.service"
 CONFIG = Path("/etc/fabricd/fabricd.toml")
+RUNTIME = Path("/run/fabricd")
+#: The daemon has written it as far as anybody can tell; it stands for the records of groups that run.
+STATE = RUNTIME / "left-by-a-group"
 URL = "http://127.0.0.1:7470"
 #: Others may keep the processors busy.
 PATIENCE_SECONDS = 180.0
@@ -98,11 +101,6 @@ class Journal:
     def text(self) -> str:
         """Return their messages, one a line."""
         return "\n".join(str(entry.get("MESSAGE", "")) for entry in self.entries())
-
-    def time_of(self, text: str) -> float:
-        """Return when the first message was that begins so, in seconds since the kernel started."""
-        first = next(one for one in self.entries() if str(one["MESSAGE"]).startswith(text))
-        return int(first["__MONOTONIC_TIMESTAMP"]) / 1e6
 
     def wait_for(self, text: str) -> None:
         """Wait until a message holds a text."""

@@ -48,6 +48,7 @@ def all_below(folder: Path) -> list[Path]:
         (["--prefix", "opt/fabricd"], "absolute path of at least two plain names"),
         (["--prefix", "/opt/a b"], "absolute path of at least two plain names"),
         (["--prefix", "/opt/../etc"], "absolute path of at least two plain names"),
+        (["--prefix", "/home/me/fabricd"], "the unit sees no such folder"),
         (["--purge"], "--purge goes with --uninstall"),
     ],
 )

@@ -85,7 +85,7 @@ app = typer.Typer(
 def run() -> int:
     """Run the command line and return its exit status; errors go to standard error, without a traceback."""
     if "_FABRICCTL_COMPLETE" in os.environ:  # a shell asks what could follow, or for the script that makes it ask
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # its own, from a private module
 
         completion_init()
     try:

@@ -1,0 +1,111 @@
+"""Checks of ``install.sh`` and of the Debian package. A check's first line says what it proves."""
+
+import time
+from pathlib import Path
+
+from guest_tools import CONFIG, STATE, UNIT, answers, install, main_pid, run, running_version, told
+
+PREFIX = Path("/opt/fabricd")
+
+
+def current() -> str:
+    """Return the folder of the version that is to run."""
+    return (PREFIX / "current").readlink().name
+
+
+def installs() -> str:
+    """install.sh puts all in its place, the daemon starts and says READY; a second time changes nothing."""
+    dry = install("v1", "--dry-run")
+    assert "would: systemctl start fabricd.service" in dry, dry
+    assert not Path("/usr/local/bin/fabricd").exists()
+    install("v1")
+    assert (told("ActiveState"), told("SubState"), told("Type")) == ("active", "running", "notify")
+    assert run("systemctl", "is-enabled", UNIT, "fabricd-facts.timer").split() == ["enabled", "enabled"]
+    assert run("fabricctl", "--version").startswith("fabricctl ")
+    assert answers()
+    before, files = main_pid(), {path: path.stat().st_mtime_ns for path in (CONFIG, PREFIX / "current")}
+    install("v1")
+    assert main_pid() == before, "the same version again restarted the daemon"
+    assert files == {path: path.stat().st_mtime_ns for path in files}
+    ready = (int(told("ActiveEnterTimestampMonotonic")) - int(told("InactiveExitTimestampMonotonic"))) / 1e6
+    return f"READY {ready:.1f} s after systemd began to start it"
+
+
+def upgrades() -> str:
+    """An upgrade runs the new version, keeps configuration and state, and the version before."""
+    CONFIG.write_text(CONFIG.read_text().replace('log_level = "info"', 'log_level = "warning"'))
+    STATE.touch()
+    before, old, version = CONFIG.read_bytes(), current(), running_version()
+    begun = time.monotonic()
+    install("v2")
+    took = time.monotonic() - begun
+    assert current().startswith("9.0.0-")
+    assert running_version() == "9.0.0"
+    assert (PREFIX / "previous").readlink().name == old
+    assert CONFIG.read_bytes() == before
+    assert STATE.exists()
+    away = (int(told("ActiveEnterTimestampMonotonic")) - int(told("ActiveExitTimestampMonotonic"))) / 1e6
+    return f"from {version} to 9.0.0 in {took:.1f} s, of which the daemon was away {away:.1f} s"
+
+
+def failed_upgrade() -> str:
+    """A version whose daemon does not get ready is taken back, and the one before runs again."""
+    old = current()
+    previous = (PREFIX / "previous").readlink()
+    said = install("v3", status=1)
+    assert "did not get ready" in said, said
+    assert (current(), (PREFIX / "previous").readlink()) == (old, previous), said
+    assert (told("ActiveState"), running_version()) == ("active", "9.0.0")
+    return said.strip().splitlines()[-1]
+
+
+def refused_upgrade() -> str:
+    """A version that does not take the configuration is not begun; the daemon that runs hears nothing of it."""
+    before, pid = CONFIG.read_text(), main_pid()
+    CONFIG.write_text("unheard_of = 1\n" + before)
+    said = install("v1", status=1)
+    assert "nothing has changed" in said, said
+    assert (main_pid(), running_version()) == (pid, "9.0.0")
+    CONFIG.write_text(before)
+    return said.strip().splitlines()[-1]
+
+
+def rolls_back() -> None:
+    """install.sh --rollback runs the version before."""
+    install("v2", "--rollback")
+    assert not current().startswith("9.")
+    assert running_version() != "9.0.0"
+
+
+def uninstalls() -> None:
+    """install.sh --uninstall leaves the configuration and nothing else; with --purge nothing at all."""
+    run("systemctl", "start", UNIT)
+    install("v1", "--uninstall")
+    assert told("LoadState") == "not-found"
+    assert not answers()
+    left = run("find", "/usr/local", "/opt", "/run", "-name", "*fabric*").split()
+    assert left == [], left
+    assert CONFIG.exists()
+    install("v1", "--uninstall", "--purge")
+    assert not CONFIG.parent.exists()
+    assert "fabricd" not in Path("/etc/passwd").read_text()
+    links = run("find", "/etc/systemd", "-name", "*fabricd*").split()
+    assert links == [], links
+
+
+def package() -> str:
+    """The Debian package installs and runs; removed it leaves the configuration, purged nothing."""
+    (deb,) = Path("/srv").glob("*.deb")
+    run("dpkg", "--install", str(deb))
+    assert (told("ActiveState"), told("FragmentPath")) == ("active", f"/usr/lib/systemd/system/{UNIT}")
+    assert run("fabricctl", "--version").startswith("fabricctl ")
+    assert answers()
+    assert "upgrade or remove that one" in install("v2", status=1)
+    run("dpkg", "--remove", "fabricd")
+    assert told("LoadState") == "not-found"
+    assert not answers()
+    assert CONFIG.exists()
+    run("dpkg", "--purge", "fabricd")
+    left = run("find", "/usr", "/opt", "/etc", "/run", "-name", "*fabric*").split()
+    assert left == [], left
+    return f"{deb.name}, {deb.stat().st_size / 1e6:.0f} MB"
