@@ -80,5 +80,15 @@ def closed() -> None:
     print(json.dumps({"accepted": accepted, "explained": comm.explain().splitlines()[0], **told}))
 
 
+def attributes() -> None:
+    """What mpi4py asks MPI about the world while it holds the GIL, and MPI asks this process."""
+    with create_communicator():
+        from mpi4py import MPI
+
+        names = ("UNIVERSE_SIZE", "APPNUM", "TAG_UB", "LASTUSEDCODE", "WTIME_IS_GLOBAL")
+        found = {name: MPI.COMM_WORLD.Get_attr(getattr(MPI, name)) for name in names}
+        print(json.dumps(found))
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -52,3 +52,9 @@ def test_after_close_everything_is_refused_in_words(play):
         assert told["repr"].endswith(", closed>")
         assert told["reduces"] == 1
         assert "engine mpi" in told["explained"]
+
+
+def test_what_mpi_asks_its_process_manager_late_has_been_asked_before(play):
+    for told in play("attributes"):
+        assert told["UNIVERSE_SIZE"] == 2
+        assert told["APPNUM"] == 0

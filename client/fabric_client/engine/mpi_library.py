@@ -63,10 +63,15 @@ def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> N
         FabricError: what ``check`` returned.
     """
     provided = ctypes.c_int()
-    call = BlockingCall(
-        lambda: int(_library().MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided))),
-        "MPI_Init_thread",
-    )
+
+    def start() -> int:
+        library = _library()
+        code = int(library.MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided)))
+        if code == MPI.SUCCESS:
+            _ask_process_manager(library)
+        return code
+
+    call = BlockingCall(start, "MPI_Init_thread")
     code = call.wait(check, deadline=deadline)
     if code != MPI.SUCCESS:
         raise EngineError(f"MPI_Init_thread failed with code {code}")
@@ -75,6 +80,15 @@ def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> N
         comm.Set_errhandler(MPI.ERRORS_RETURN)
     if provided.value < MPI.THREAD_MULTIPLE:
         raise EngineError("this MPI library does not allow calls from several threads")
+
+
+def _ask_process_manager(library: ctypes.CDLL) -> None:
+    """Have MPICH ask once what it else asks when a program does, and keeps: mpi4py holds the GIL meanwhile.
+
+    The thread of this process that has the answer would wait for the GIL, and the program for it, for ever.
+    """
+    world, value, found = ctypes.c_void_p(MPI._handleof(MPI.COMM_WORLD)), ctypes.c_void_p(), ctypes.c_int()
+    library.MPI_Comm_get_attr(world, MPI.UNIVERSE_SIZE, ctypes.byref(value), ctypes.byref(found))
 
 
 def finalize(*, deadline: float) -> bool:
