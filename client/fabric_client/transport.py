@@ -82,7 +82,7 @@ class Answer:
             TransientError: it broke off.
             ParseError: it is longer than any answer.
         """
-        length = self._response.length
+        length = self._response.length  # None of one in chunks
         if length is not None and length > _MAX_BYTES:
             self.close()
             raise ParseError(f"an answer of {length} bytes from {self._transport.address}")
@@ -101,7 +101,7 @@ class Answer:
         return content
 
     def line(self, *, longest: int, seconds: float) -> bytes:
-        """Return the next line of the body; ``b""`` when it has ended, or broken off.
+        """Return the next line of the body; ``b""`` when it has ended, or broke off between two chunks.
 
         Args:
             longest: bytes.
@@ -180,7 +180,11 @@ class Transport:
             connected = True
             connection.sock.settimeout(seconds)
             connection.request(method, self._base + target, body=body, headers={**self._headers, **headers})
-            return Answer(self, connection, connection.getresponse())
+            response = connection.getresponse()
+            if response.length is None and not response.chunked:  # its end could not be told from a break
+                response.close()
+                raise http.client.HTTPException("an answer without a length")
+            return Answer(self, connection, response)
         except _FAULTS as error:
             self.take_back(connection, keep=False)
             raise self.not_reached(error, connected=connected) from error
