@@ -237,7 +237,9 @@ def _judged(world: World, plan: Round, rank: int, status: int | None) -> tuple[s
 
 def _names(plan: Round, text: str) -> bool:
     """Tell whether an error says who or what it was: the rank, its host's link, or the daemon."""
-    ranks = (number for found in re.findall(r"ranks? ([0-9,-]+)", text) for number in _numbers(found))
+    ranks = (
+        number for found in re.findall(r"ranks? ([0-9]+(?:, ?[0-9]+|-[0-9]+)*)", text) for number in _numbers(found)
+    )
     if plan.victim in ranks:
         return True
     if plan.fault in (Fault.LINK, Fault.CUT):
@@ -246,6 +248,6 @@ def _names(plan: Round, text: str) -> bool:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    for part in text.strip(",-").split(","):
+    for part in text.split(","):
         first, _, last = part.partition("-")
         yield from range(int(first), int(last or first) + 1)
