@@ -24,6 +24,7 @@ from fabricd.cluster.etcd_publish import StoreSettings
 from fabricd.cluster.etcd_store import EtcdStore
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peers import Peers, PeerSettings, log_conflicts
+from fabricd.cluster.reading_ahead import read_ahead
 from fabricd.config import Loaded
 from fabricd.daemon.advertise import advertised_url, listening_url
 from fabricd.daemon.listeners import UnixListener, listen_tcp
@@ -33,6 +34,7 @@ from fabricd.daemon.ready import Ready, announce, retract
 from fabricd.daemon.reloading import Reloader
 from fabricd.daemon.room import Room, check_descriptors, connection_limit
 from fabricd.daemon.server import Server
+from fabricd.daemon.tidy import settle
 from fabricd.errors import FabricError
 from fabricd.metrics import GroupCollector, NodeCollector, ShortageCollector
 from fabricd.model.cluster import NodeStatus
@@ -147,6 +149,7 @@ class Daemon:
         self._start(lambda: self._announce(url, unix), "ready")
         self._start(self._reloader.follow_files, "credentials")
         self._start(lambda: log_conflicts(self._nodes), "conflicts")
+        self._start(lambda: read_ahead(self._nodes, self.services.ends), "reading ahead")
         self._peers.follow(self._peer_settings())
         if self.services.config.cluster_backend == "etcd":
             self._store = await self._etcd_store(tcp.getsockname()[1])
@@ -237,6 +240,7 @@ class Daemon:
         )
         announce(ready, file=self._launch.ready_file, descriptor=self._launch.ready_descriptor)
         self._notifier.ready()
+        settle()
         _log.info("ready", extra={"facts": {"url": ready.url, "socket": ready.socket, "node_id": ready.node_id}})
 
     def _take_up(self) -> None:

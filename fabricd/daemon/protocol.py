@@ -135,6 +135,8 @@ class Protocol(H11Protocol):
         self._stop_head_timer()
         self._stop_stall_timer()
         super().connection_lost(exc)
+        if self.timeout_keep_alive_task is not None:  # uvicorn lets it run when the client resets the connection
+            self.timeout_keep_alive_task.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; begin to count time when they begin a request, stop when its head is complete."""

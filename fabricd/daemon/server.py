@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from fabricd.daemon.acceptor import Acceptor
 from fabricd.daemon.protocol import HEAD_MAX_BYTES, IDLE_SECONDS, Protocol
 from fabricd.daemon.room import Connection, Room
+from fabricd.daemon.tidy import Tidier
 from fabricd.daemon.tls_door import TlsDoor
 from fabricd.shortage import Shortages
 
@@ -67,6 +68,7 @@ class Server(uvicorn.Server):
         self.room = Room(max_connections, cast(set[Connection], self.server_state.connections), shortages)
         self._door = TlsDoor(self._protocol, tls, self.room.full) if tls else None
         self._acceptors: list[Acceptor] = []
+        self._tidier = Tidier()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -91,6 +93,7 @@ class Server(uvicorn.Server):
             await self.on_tick(0)  # sets the Date header
             self._beat()
             self.room.widen()
+            self._tidier.look(len(self.server_state.connections))
             begun = loop.time()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEAT_SECONDS):

@@ -1,0 +1,51 @@
+"""Memory: what stays is left alone, and what a crowd took is given back when it has gone."""
+
+import ctypes
+import gc
+import logging
+from contextlib import suppress
+
+_log = logging.getLogger("fabricd.server")
+
+#: So many connections fewer than there were, and half of them, are a crowd that has gone: some 8 MB.
+_CROWD = 256
+#: Looks, one a second, after which all that a crowd has left behind is free: timers of long polls are the last.
+_LOOKS = 20
+
+
+def settle() -> None:
+    """Have the garbage collector leave alone what is there by now.
+
+    Its rounds then hold the event loop up for less, and come often enough that what connections leave behind is free
+    before the next ones come.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+class Tidier:
+    """Gives memory back to the machine after a crowd, which the allocators would keep for the next one.
+
+    They do not fill the holes between what stays and what has gone well: each crowd would take a little more.
+    """
+
+    def __init__(self) -> None:
+        self._most = 0
+        self._looks = 0
+
+    def look(self, connections: int) -> None:
+        """Give memory back when there have been far fewer connections than before for a while. Call it every second.
+
+        Args:
+            connections: open now.
+        """
+        self._most = max(self._most, connections)
+        gone = self._most - connections >= _CROWD and connections <= self._most // 2
+        self._looks = self._looks + 1 if gone else 0
+        if self._looks < _LOOKS:
+            return
+        _log.debug("a crowd has gone", extra={"facts": {"connections": connections, "before": self._most}})
+        self._most, self._looks = connections, 0
+        gc.collect()
+        with suppress(AttributeError):  # glibc's; other C libraries have none
+            ctypes.CDLL(None).malloc_trim(0)
