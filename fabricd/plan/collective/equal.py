@@ -1,8 +1,8 @@
 """The same rings with one speed for all: NCCL's channels share a speed, and there are at most so many of them.
 
-A ring is repeated to weight it. Three ways, each better on other machines, and the best is kept: round the packing's
-weights; add one known ring after another where it loads the fullest link least; and route rings anew around what is
-full already.
+A ring is repeated to weight it. Several ways, each better on other machines, and the best is kept: round the packing's
+weights; add one known ring after another where it loads the fullest link least; and where that is not enough, route
+rings anew around what is full already, or, where each ring takes long to find, seek whole numbers of known ones.
 """
 
 from collections import Counter
@@ -31,8 +31,7 @@ _PASSES = 6
 _STARTS = 3
 _STEEPNESS = 12
 _STRAIN_STEEPNESS = 30
-#: Speeds that whole numbers of rings are sought for, and how long: by nodes of the search tree, not by the clock.
-_MAX_SPEEDS = 12
+#: How long whole numbers of rings are sought: by nodes of the search tree, not by the clock.
 _SEARCH = {"node_limit": 50, "mip_rel_gap": 0.002, "presolve": False}
 
 
@@ -83,13 +82,13 @@ def at_one_speed(routes: Routes, packing: Packing, known: Sequence[Column] = (),
     used = [*packing.columns, *known]
     for columns in (*_rounded(packing), *_greedy(used, capacity), known):
         _keep(best, columns, capacity)
-    if (most := max((one.total for one in best.values()), default=0.0)) >= GOOD * packing.total:
+    most = max((one.total for one in best.values()), default=0.0)
+    if most >= GOOD * packing.total:
         return best
-    for columns in _whole(packing, pool, capacity, most):
-        _keep(best, columns, capacity)
-        if max(one.total for one in best.values()) >= GOOD * packing.total:
-            return best
-    for columns in _rerouted(routes, packing, pairs=pairs):
+    # New routes are quick to find for few ranks, and better there; for more it is the other way round.
+    few = routes.fabric.ranks <= TABLE_PATH
+    more = _rerouted(routes, packing, pairs=pairs) if few else _whole(packing, pool, capacity, most)
+    for columns in more:
         _keep(best, columns, capacity)
         if max(one.total for one in best.values()) >= GOOD * packing.total:
             break
@@ -115,7 +114,7 @@ def levelled(packing: Packing, known: Sequence[Column], capacity: Floats) -> Pac
     for columns in (*_rounded(packing), *_greedy(pool, capacity)):
         _keep(best, columns, capacity)
     if len(packing.columns) > _FEW:
-        for columns in _whole(packing, pool, capacity, _AS_MUCH * packing.total):
+        for columns in _whole(packing, pool, capacity, _AS_MUCH * packing.total, tries=2):
             _keep(best, columns, capacity)
     enough = [one for one in best.values() if one.total >= _AS_MUCH * packing.total]
     if not enough:
@@ -175,7 +174,9 @@ def _greedy(pool: Sequence[Column], capacity: Floats) -> Iterator[list[Column]]:
         yield chosen
 
 
-def _whole(packing: Packing, pool: Sequence[Column], capacity: Floats, least: float) -> Iterator[list[Column]]:
+def _whole(
+    packing: Packing, pool: Sequence[Column], capacity: Floats, least: float, *, tries: int = 12
+) -> Iterator[list[Column]]:
     """Yield the most rings of a speed that fit, for each speed that may carry more than ``least`` and what came before.
 
     At a speed a link holds a whole number of channels. By the packing's prices that bounds what it can carry in all, so
@@ -184,7 +185,7 @@ def _whole(packing: Packing, pool: Sequence[Column], capacity: Floats, least: fl
     usage = np.stack([column.usage for column in pool], axis=1)
     rows = np.flatnonzero(usage.any(axis=1))
     values = np.array([column.value for column in pool])
-    for speed, most in _speeds(packing, capacity):
+    for speed, most in _speeds(packing, capacity)[:tries]:
         if most <= least:
             return
         room = np.floor(capacity[rows] / speed + 1e-9)
@@ -203,7 +204,7 @@ def _speeds(packing: Packing, capacity: Floats) -> list[tuple[float, float]]:
     speeds = np.unique((tight[:, None] / np.arange(1, MAX_CHANNELS + 1)).round(9))
     held = np.floor(capacity / speeds[:, None] + 1e-9) * speeds[:, None]
     most = np.minimum(held @ packing.prices, MAX_CHANNELS * speeds)
-    order = np.argsort(-most.round(9), kind="stable")[:_MAX_SPEEDS]
+    order = np.argsort(-most.round(9), kind="stable")
     return [(float(speeds[at]), float(most[at])) for at in order]
 
 
@@ -221,8 +222,6 @@ def _counts(routes: Routes, packing: Packing) -> list[int]:
 
 
 def _rerouted(routes: Routes, packing: Packing, *, pairs: bool) -> Iterator[list[Column]]:
-    if routes.fabric.ranks > TABLE_PATH:  # each ring takes too long to find, and so the others are better
-        return
     for start in range(_STARTS):
         for count in _counts(routes, packing)[:_MAX_COUNTS]:
             random = np.random.default_rng((count, start))
