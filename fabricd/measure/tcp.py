@@ -56,7 +56,7 @@ class Timing:
 
     reachable: bool
     reason: str = ""  #: why not reachable
-    #: The connection was made, and then an end did not do its part in time: measure again. With ``up``, the other end
+    #: The connection was made, and then an end did not do its part, or not in time: measure again. With ``up``, the other end
     #: had answered before, so a second time that means ``reason``; without, only that there was no measuring.
     busy: bool = False
     round_trip_seconds: float | None = None  #: the smallest
@@ -191,8 +191,9 @@ def measure(
         return Timing(reachable=False, reason=_reason(error, connect_seconds))
     except TimeoutError:
         return Timing(reachable=False, busy=True, reason=_TIMED_OUT)
-    except OSError as error:
-        return Timing(reachable=False, reason=f"the connection was made and then broke: {error.strerror or error}")
+    except OSError as error:  # as an end does that has waited in vain
+        reason = f"the connection was made and then broke: {error.strerror or error}"
+        return Timing(reachable=False, busy=True, reason=reason)
     if not down.bytes:
         return Timing(reachable=False, reason=_LARGE_LOST)
     return Timing(reachable=True, round_trip_seconds=round_trip, up=up, down=down)

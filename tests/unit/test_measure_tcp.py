@@ -139,6 +139,7 @@ def test_an_end_that_breaks_off_is_told():
         timing = tcp.measure(HERE, "lo", HERE, listener.getsockname()[1], tcp.new_token())
         thread.join()
     assert not timing.reachable
+    assert timing.busy
     assert "then broke" in timing.reason
 
 
