@@ -56,8 +56,8 @@ class Timing:
 
     reachable: bool
     reason: str = ""  #: why not reachable
-    #: The connection was made, and then an end did not do its part, or not in time: measure again. With ``up``, the other end
-    #: had answered before, so a second time that means ``reason``; without, only that there was no measuring.
+    #: The connection was made, and then an end did not do its part, or not in time: measure again. With ``up``, the
+    #: other end had answered before, so a second time that means ``reason``; without, that there was no measuring.
     busy: bool = False
     round_trip_seconds: float | None = None  #: the smallest
     up: Burst | None = None
