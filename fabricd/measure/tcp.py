@@ -20,10 +20,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from fabricd.errors import UnavailableError
+from fabricd.measure.burst import Burst, send_burst, take_burst
 
-#: A burst ends when either is reached.
-BURST_BYTES = 16 << 20
-BURST_SECONDS = 0.5
 ROUND_TRIPS = 30
 CONNECT_SECONDS = 2.0
 #: Until the other end has connected, and for all it does.
@@ -40,14 +38,6 @@ _STRANGERS = 16
 _LARGE_LOST = "small packets pass and large ones do not: do the MTUs agree?"
 _TIMED_OUT = "timed out: the connection was made, and then an end did not answer in time: it is very busy, or stopped"
 _NO_LINGER = struct.pack("ii", 1, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Burst:
-    """What arrived of a burst."""
-
-    bytes: int
-    bytes_per_second: float  #: 0.0: too little arrived to tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +125,7 @@ def _serve_up(connection: socket.socket) -> None:
     if said != b"b":
         return
     try:
-        burst = _take_burst(connection)
+        burst = take_burst(connection)
     except TimeoutError:  # said by a small packet: large ones are lost
         burst = Burst(bytes=0, bytes_per_second=0.0)
     connection.settimeout(_STEP_SECONDS)
@@ -144,7 +134,7 @@ def _serve_up(connection: socket.socket) -> None:
 
 
 def _serve_down(connection: socket.socket) -> None:
-    _send_burst(connection)
+    send_burst(connection)
     _until_closed(connection)
 
 
@@ -175,7 +165,7 @@ def measure(
             connection.sendall(token.encode() + b"U")
             round_trip = _round_trips(connection)
             connection.sendall(b"b")
-            _send_burst(connection)
+            send_burst(connection)
             connection.settimeout(_VERDICT_SECONDS)
             arrived, rate = _RESULT.unpack(_exactly(connection, _RESULT.size))
             up = Burst(bytes=arrived, bytes_per_second=rate)
@@ -184,7 +174,7 @@ def measure(
         with _connected(src_address, interface, dst_address, port, connect_seconds) as connection:
             connection.sendall(token.encode() + b"D")
             try:
-                down = _take_burst(connection)
+                down = take_burst(connection)
             except TimeoutError:  # a busy end, or one whose large packets are lost: measuring again will tell
                 return Timing(reachable=False, busy=True, reason=_LARGE_LOST, up=up)
     except _ConnectError as error:
@@ -240,59 +230,6 @@ def _round_trips(connection: socket.socket) -> float:
         if now - begun > _ROUND_TRIPS_SECONDS:
             break
     return best
-
-
-def _send_burst(connection: socket.socket) -> None:
-    """Send until enough bytes or seconds are over; a receiver that has enough may close before."""
-    data = memoryview(bytes(_CHUNK))
-    end = time.monotonic() + BURST_SECONDS
-    left = BURST_BYTES
-    while left and (wait := end - time.monotonic()) > 0:
-        connection.settimeout(wait)
-        try:
-            left -= connection.send(data[: min(left, _CHUNK)])
-        except TimeoutError:
-            break
-    connection.settimeout(_STEP_SECONDS)
-
-
-def _take_burst(connection: socket.socket) -> Burst:
-    """Receive until enough bytes or seconds are over, counted from the first byte."""
-    buffer = memoryview(bytearray(_CHUNK))
-    first = connection.recv_into(buffer)
-    begun = time.perf_counter()
-    total = first
-    samples = [(begun, total)]
-    while first and total < BURST_BYTES and (wait := begun + BURST_SECONDS - time.perf_counter()) > 0:
-        connection.settimeout(wait)
-        try:
-            count = connection.recv_into(buffer)
-        except TimeoutError:
-            count = 0
-        if not count:
-            samples.append((time.perf_counter(), total))
-            break
-        total += count
-        samples.append((time.perf_counter(), total))
-    return Burst(bytes=total, bytes_per_second=steady_rate(samples))
-
-
-def steady_rate(samples: list[tuple[float, int]]) -> float:
-    """Return the rate at which bytes arrived, bytes/s; 0.0 when there are too few to tell.
-
-    The smaller of two rates: over the whole burst, and over the later half of its time. A shaper's token bucket lets
-    the first bytes pass as fast as the line is, and slow start holds them back: the later half has neither. A
-    receiver that was held up finds the later half waiting in its buffer: over the whole time that evens out.
-
-    Args:
-        samples: (time in seconds, bytes so far), at least one.
-    """
-    (begun, before), (ended, total) = samples[0], samples[-1]
-    middle = next(sample for sample in samples if sample[0] >= (begun + ended) / 2)
-    rates = [
-        (total - seen) / (ended - since) for since, seen in ((begun, before), middle) if ended > since and total > seen
-    ]
-    return min(rates, default=0.0)
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

@@ -4,10 +4,12 @@
 docstring's first line.
 """
 
+import json
 import logging
 import os
 import re
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from fabric_client.locate import find_daemon
 from fabricd.errors import UnavailableError
 from fabricd.model.cluster import ClusterStatus, NodeState
 from fabricd.model.snapshot import Snapshot
+from fabricd.units import format_size
 from tests.rdma.guest_checks import (
     access_control_services,
     counters,
@@ -39,6 +42,7 @@ HOSTS_DEVICE = "rxe0"  #: RDMA over the wire
 #: A change must be in the map within this time, also on this processor that software emulates.
 NOTICED_SECONDS = 1.0
 _WAIT_SECONDS = 120.0
+_SPEED_SECONDS = 400.0
 
 
 def say(text: str) -> None:
@@ -154,6 +158,30 @@ def communicator(rank: int) -> str:
     return f"{told}\n{moved} packets sent by {HOSTS_DEVICE}" if rank == 0 else ""
 
 
+def speed(rank: int) -> str:
+    """The same all_reduce as the plan has it, by hand over TCP and over RoCE, and with nothing set: what each takes."""
+    roce = {"UCX_TLS": "self,rc,ud", "UCX_NET_DEVICES": f"{HOSTS_DEVICE}:1"}
+    tcp = {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "eth0"}
+    ways = {
+        "the plan": {},
+        "TCP by hand": tcp,
+        "RoCE by hand": roce,
+        "nothing set": {"UCX_TLS": "all", "UCX_NET_DEVICES": "all"},
+    }
+    lines = []
+    for number, (way, settings) in enumerate(ways.items()):
+        url = f"http://{HOSTS[NAMES[0]]}:{PORT}"
+        command = [sys.executable, "-m", "tests.rdma.speed", str(rank), str(len(HOSTS)), url, f"speed-{number}"]
+        done = subprocess.run(
+            command, env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=_SPEED_SECONDS
+        )
+        assert done.returncode == 0, f"{way}: {done.stderr[-1000:]}"
+        for nbytes, one in json.loads(done.stdout.splitlines()[-1]).items():
+            told = ", ".join(f"{name} {seconds * 1e6:.0f} us" for name, seconds in one.items())
+            lines.append(f"{way}: {format_size(int(nbytes))}: {told}")
+    return "\n".join(lines) if rank == 0 else ""
+
+
 def packets() -> int:
     """Return how many packets the device on the wire has sent."""
     return int(Path(f"/sys/class/infiniband/{HOSTS_DEVICE}/ports/1/hw_counters/sent_pkts").read_text())
@@ -203,6 +231,8 @@ def main() -> bool:
             good &= check("traffic", lambda: traffic_moves_a_counter(nodes))
         nodes.wait_for_peers()
         good &= check("communicator over RoCE", lambda: communicator(list(HOSTS).index(name)))
+        if words.get("speed"):
+            good &= check("speed", lambda: speed(list(HOSTS).index(name)))
     return good
 
 

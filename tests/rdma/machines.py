@@ -62,13 +62,14 @@ class Machine:
         self.done.set()
 
 
-def run(image: Image, folder: Path, *, seconds: float) -> dict[str, str]:
+def run(image: Image, folder: Path, *, seconds: float, speed: bool = False) -> dict[str, str]:
     """Boot both, wait for their verdicts, switch them off, and return what each said last, by name.
 
     Args:
         image: what they boot.
         folder: takes NAME.log for each.
         seconds: how long to wait.
+        speed: also measure.
     """
     secret = secrets.token_hex(32)
     end = time.monotonic() + seconds
@@ -78,7 +79,7 @@ def run(image: Image, folder: Path, *, seconds: float) -> dict[str, str]:
         try:
             for number, (name, wire) in enumerate(zip(NAMES, (ours, theirs), strict=True), 1):
                 process = subprocess.Popen(
-                    _command(image, name, secret, wire.fileno(), number),
+                    _command(image, name, secret, wire.fileno(), number, speed),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -94,10 +95,11 @@ def run(image: Image, folder: Path, *, seconds: float) -> dict[str, str]:
     return {name: machine.verdict for name, machine in machines.items()}
 
 
-def _command(image: Image, name: str, secret: str, wire: int, number: int) -> list[str]:
+def _command(image: Image, name: str, secret: str, wire: int, number: int, speed: bool) -> list[str]:
     guest = Path(__file__).with_name("guest.sh")
     # The secret is of these two machines, which end with this run.
     words = f"name={name} guest={guest} project={PROJECT} python={sys.executable} secret={secret}"
+    words += " speed=1" if speed else ""
     return [
         "qemu-system-x86_64", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
         # No help of hardware, so that it runs within virtual machines too; and a clock that counts instructions, 10^9 a

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fabricd.errors import UnavailableError
 from fabricd.measure import tcp
-from fabricd.measure.tcp import BURST_BYTES, steady_rate
+from fabricd.measure.burst import BURST_BYTES, steady_rate
 
 HERE = "127.0.0.1"
 
@@ -196,7 +196,7 @@ def test_an_end_that_answers_but_sends_no_burst_is_measured_again(impatient):
 
 
 def test_large_packets_that_are_lost_are_told_by_the_end_that_waits_for_them(impatient, monkeypatch):
-    monkeypatch.setattr(tcp, "_send_burst", lambda connection: None)
+    monkeypatch.setattr(tcp, "send_burst", lambda connection: None)
     other = Served()
     timing = other.measure()
     assert not timing.reachable
