@@ -106,6 +106,7 @@ class Protocol(H11Protocol):
                 transport.abort()
                 return
             self.app_state = {**self.app_state, PEER_STATE: peer}
+            self._waiting = self._room.waiting_here
         certificate = transport.get_extra_info("peercert")  # only of one that was verified
         if certificate:
             self.app_state = {**self.app_state, CERTIFICATE_STATE: names_in_certificate(certificate)}

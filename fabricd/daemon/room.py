@@ -52,7 +52,10 @@ class Room:
     """
 
     def __init__(self, limit: int, connections: set[Connection], shortages: Shortages) -> None:
-        self.waiting: dict[Connection, None] = {}  #: those without a request, in the order in which they began to wait
+        #: Those without a request, in the order in which they began to wait: over TCP, and of processes of this host,
+        #: which are ended only when there are no others.
+        self.waiting: dict[Connection, None] = {}
+        self.waiting_here: dict[Connection, None] = {}
         self._connections = connections
         self._most = self._limit = limit
         self._shortages = shortages
@@ -105,10 +108,11 @@ class Room:
                 self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def _end_longest_waiting(self) -> bool:
-        oldest = next(iter(self.waiting), None)
+        waiting = self.waiting or self.waiting_here
+        oldest = next(iter(waiting), None)
         if oldest is None:
             return False
-        del self.waiting[oldest]
+        del waiting[oldest]
         self._connections.discard(oldest)
         oldest.abort()
         return True

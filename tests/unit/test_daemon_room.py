@@ -86,6 +86,16 @@ def test_the_last_places_are_not_for_those_who_stay():
     crowd.close()
 
 
+def test_who_waits_on_this_host_goes_last():
+    crowd = Crowd()
+    here = crowd.come()
+    crowd.room.waiting_here[here] = crowd.room.waiting.pop(here)
+    others = [crowd.come() for _ in range(2 * LIMIT)]
+    assert here in crowd.there
+    assert others[0] not in crowd.there
+    crowd.close()
+
+
 def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
