@@ -66,7 +66,9 @@ class Services:
         else:
             self.measurer = Measurer(self.nodes, post, clock=self.clock)
         self.placement_files = PlacementFiles(self.config.placement_files)
-        self.overview = Overview(self.nodes, self.measurer, self.placement_files, self.searches, clock=self.clock)
+        self.overview = Overview(
+            self.nodes, self.measurer, self.placement_files, self.searches, self.ends.ports, clock=self.clock
+        )
         planner = MeasuringPlanner(
             self.nodes,
             self.measurer,

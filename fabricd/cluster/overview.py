@@ -51,6 +51,7 @@ class Overview:
         measurer: what is known of the networks between nodes.
         files: what this daemon is told of where nodes stand.
         turns: how many such searches may run at once.
+        ports: what is known of the nodes' ports; path queries fill and use it, too.
         clock: monotonic seconds.
     """
 
@@ -60,6 +61,7 @@ class Overview:
         measurer: Measurer,
         files: PlacementFiles,
         turns: asyncio.Semaphore,
+        ports: KnownPorts,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -69,7 +71,8 @@ class Overview:
         self._turns = turns
         self._clock = clock
         self._found: Found | None = None
-        self._ports = KnownPorts()  # of the one thread that works it out
+        # What files say of a node makes it another one, of which path queries know nothing.
+        self._ports = KnownPorts() if files.files else ports
         self._work: asyncio.Task[Found] | None = None
 
     @property

@@ -1,5 +1,6 @@
 """Networks of RDMA ports."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -58,7 +59,7 @@ def fabric_ports(
                 found.append(
                     FabricPort(
                         _network_port(node_id, hca, port),
-                        first.gid[:19].lower() if first else "",
+                        sys.intern(first.gid[:19].lower()) if first else "",
                         port.sm_lid,
                         port.lid,
                         hca.virtual_function,
@@ -237,7 +238,7 @@ def roce_networks(
 def _network_port(node_id: str, hca: Hca, port: HcaPort) -> NetworkPort:
     return NetworkPort(
         node=node_id,
-        interface=f"{hca.name}:{port.port}",
+        interface=sys.intern(f"{hca.name}:{port.port}"),  # every node of a large map has the same
         speed_bytes_per_second=port.rate_bytes_per_second,
         virtual=hca.kind == "soft-roce",
         numa_node=hca.numa_node,

@@ -1,7 +1,7 @@
 """What one node says of its ports: all that networks are found from. Good while its snapshot is."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from fabricd.graph.networks_efa import efa_ports, stands_in
 from fabricd.graph.networks_fabric import FabricPort, Leaf, fabric_ports, leaves_of, roce_ports
@@ -17,6 +17,8 @@ from fabricd.model.snapshot import Snapshot
 
 class NodePorts:
     """The ports of one node, by what they may be on. Each part is worked out once, when it is asked for.
+
+    Maps hold thousands of these: what is the same on many nodes is one object for all of them.
 
     Args:
         node_id: of the node.
@@ -70,12 +72,12 @@ class NodePorts:
     @cached_property
     def rails(self) -> tuple[RailPort, ...]:
         """The ports for jobs' data."""
-        return rail_ports(self.snapshot)
+        return _as_one(rail_ports(self.snapshot))
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def places(self) -> Mapping[str, int]:
         """The rail of each port for jobs' data, by the port's name and those of its interfaces."""
-        return {name: port.rail for port in self.rails for name in (*port.interfaces, port.name)}
+        return _places(self.rails)
 
     @cached_property
     def interfaces(self) -> Mapping[str, Sequence[str]]:
@@ -87,12 +89,47 @@ class NodePorts:
         """The switch that each InfiniBand port goes into, where the node has walked over the fabric."""
         return leaves_of(self.snapshot)
 
+    def read(self) -> None:
+        """Work out all that networks are found from, but for their rails."""
+        _ = self.ip, self.infiniband, self.roce, self.efa, self.stands_in, self.nvlink, self.gpudirect
+        _ = self.surroundings
+
+
+@lru_cache(maxsize=1024)
+def _as_one(rails: tuple[RailPort, ...]) -> tuple[RailPort, ...]:
+    return rails
+
+
+@lru_cache(maxsize=1024)
+def _places(rails: tuple[RailPort, ...]) -> Mapping[str, int]:
+    return {name: port.rail for port in rails for name in (*port.interfaces, port.name)}
+
 
 class KnownPorts:
-    """The ports of many nodes, of which few change from one question to the next: those are worked out anew."""
+    """The ports of many nodes, of which few change from one question to the next: those are worked out anew.
+
+    Threads may share it; what two of them ask for at once may be worked out twice.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, NodePorts] = {}
+
+    def of_node(self, node_id: str, snapshot: Snapshot) -> NodePorts:
+        """Return the ports of one node."""
+        known = self._known.get(node_id)
+        if known is None or known.snapshot is not snapshot:
+            known = self._known[node_id] = NodePorts(node_id, snapshot)
+        return known
+
+    def has(self, node_id: str, snapshot: Snapshot) -> bool:
+        """Tell whether somebody has asked for the ports of a node that is still the same."""
+        known = self._known.get(node_id)
+        return known is not None and known.snapshot is snapshot
+
+    def keep_to(self, nodes: Mapping[str, Snapshot]) -> None:
+        """Forget the ports of nodes that are not among some, by node_id."""
+        for node_id in self._known.keys() - nodes.keys():
+            self._known.pop(node_id, None)
 
     def of(self, nodes: Mapping[str, Snapshot]) -> Mapping[str, NodePorts]:
         """Return the ports of nodes, by node_id; what is known of others is forgotten."""

@@ -132,19 +132,27 @@ def _rdma_ports(snapshot: Snapshot) -> list[_Port]:
     ]
 
 
-def port_interfaces(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """Return the network interfaces on each RDMA port, as its GIDs and the interfaces themselves say."""
+def port_interfaces(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
+    """Return the network interfaces on each RDMA port, as its GIDs and the interfaces themselves say.
+
+    Equal ones of many nodes are one object.
+    """
     own: dict[str, list[str]] = {}
     for one in snapshot.interfaces:
         if one.rdma_device:
             own.setdefault(one.rdma_device, []).append(one.name)
-    found = {}
+    found = []
     for hca in snapshot.hcas:
         alone = own.get(hca.name, ()) if len(hca.ports) == 1 else ()
         for port in hca.ports:
             names = [gid.interface for gid in port.gids if gid.interface]
-            found[f"{hca.name}:{port.port}"] = tuple(dict.fromkeys((*names, *alone)))
-    return found
+            found.append((f"{hca.name}:{port.port}", tuple(dict.fromkeys((*names, *alone)))))
+    return _by_port(tuple(found))
+
+
+@lru_cache(maxsize=1024)
+def _by_port(found: tuple[tuple[str, tuple[str, ...]], ...]) -> Mapping[str, tuple[str, ...]]:
+    return dict(found)
 
 
 def _nics(snapshot: Snapshot) -> list[_Port]:

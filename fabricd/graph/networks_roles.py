@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from fabricd.graph.networks_rails import beside_gpus
 from fabricd.model.network import Network
@@ -22,7 +23,7 @@ class Surroundings:
 
 
 def surroundings(snapshot: Snapshot, interfaces: Mapping[str, Sequence[str]]) -> Surroundings:
-    """Return what of a node tells which ports sit beside GPUs.
+    """Return what of a node tells which ports sit beside GPUs; for nodes that are alike one object.
 
     Args:
         snapshot: of the node.
@@ -39,7 +40,14 @@ def surroundings(snapshot: Snapshot, interfaces: Mapping[str, Sequence[str]]) ->
             if hca.pci_address:
                 address_of.update(dict.fromkeys(interfaces[name], hca.pci_address))
     default = frozenset(route.interface for route in snapshot.routes if route.destination == "default")
-    return Surroundings(beside, address_of, default)
+    return _as_one(beside, tuple(address_of.items()), default)
+
+
+@lru_cache(maxsize=1024)
+def _as_one(
+    beside: tuple[frozenset[str], ...], address_of: tuple[tuple[str, str], ...], default: frozenset[str]
+) -> Surroundings:
+    return Surroundings(beside, dict(address_of), default)
 
 
 _UNKNOWN = Surroundings((), {}, frozenset())

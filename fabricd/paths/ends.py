@@ -5,11 +5,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from threading import Lock
+from weakref import ref
 
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.graph import Graph, Vertex, VertexKind
 from fabricd.graph.networks_ip import unusable
-from fabricd.graph.networks_node import NodePorts
+from fabricd.graph.networks_node import KnownPorts, NodePorts
 from fabricd.graph.snapshot import graph_of
 from fabricd.model.observation import Outcome
 from fabricd.model.placement import Position
@@ -24,8 +25,8 @@ MAX_NAME = 512
 #: Kinds of machines whose graphs are kept. One of 8 GPUs takes some 300 KB.
 _KEPT = 64
 
-#: Nodes of which is kept what their ports say; some 30 KB each.
-_KEPT_NODES = 256
+#: Nodes of which is kept what the tables of their ports say.
+_KEPT_TABLES = 256
 
 #: Ports of two nodes that are gone through in a millisecond or two.
 _FEW_PORTS = 256
@@ -81,22 +82,6 @@ class End:
         return graph_of(self.snapshot, node=self.node)
 
 
-class _Node:
-    """What is kept of a node until it has another snapshot.
-
-    Args:
-        node_id: of the node.
-        snapshot: of the node.
-        ways: within it.
-    """
-
-    def __init__(self, node_id: str, snapshot: Snapshot, ways: NodeWays) -> None:
-        self.snapshot = snapshot
-        self.ways = ways
-        self.ports = NodePorts(node_id, snapshot)
-        self.tables = PortTables(self.ports)
-
-
 class Ends:
     """Finds the ends of paths among some nodes. Keeps names and graphs for the next question; threads may share it.
 
@@ -105,12 +90,34 @@ class Ends:
     """
 
     def __init__(self) -> None:
+        self.ports = KnownPorts()
         self._lock = Lock()
         self._names = NodeNames()
-        #: By kind of machine, the last that was used at the end.
+        #: By kind of machine, the last that a node was found to be of at the end.
         self._ways: OrderedDict[Hashable, tuple[Snapshot, NodeWays]] = OrderedDict()
-        #: By node_id, likewise.
-        self._nodes: OrderedDict[str, _Node] = OrderedDict()
+        #: By node_id, the snapshot and the ways of its kind, which others may have pushed out.
+        self._kinds: dict[str, tuple[Snapshot, ref[NodeWays]]] = {}
+        #: By node_id, the last that was used at the end.
+        self._tables: OrderedDict[str, PortTables] = OrderedDict()
+
+    def learn(self, node_id: str, snapshot: Snapshot) -> bool:
+        """Read what a node's ports say before anybody asks; return whether it was not known."""
+        if self.ports.has(node_id, snapshot):
+            return False
+        with self._lock:
+            key = likeness(snapshot)
+            if key in self._ways or len(self._ways) < _KEPT:
+                self._keep(node_id, snapshot, key)
+        self.ports.of_node(node_id, snapshot).read()
+        return True
+
+    def keep_to(self, nodes: Mapping[str, Snapshot]) -> None:
+        """Forget what is known of nodes that are not among some, by node_id."""
+        self.ports.keep_to(nodes)
+        with self._lock:
+            for node_id in self._kinds.keys() - nodes.keys():
+                del self._kinds[node_id]
+                self._tables.pop(node_id, None)
 
     def find(self, nodes: Mapping[str, Snapshot], name: str, local: str = "") -> End:
         """Return what a name means: "eth0", "NODE/eth0", or a node's name for any of its memory.
@@ -132,10 +139,10 @@ class Ends:
             node_id = self._names.find(node)
             if node_id is None:
                 raise UnknownNameError("node", node, self._names.all())
-            shown, one = self._names.shown(node_id), self._node(node_id, nodes[node_id])
-        snapshot, ways = one.snapshot, one.ways
+            snapshot, shown = nodes[node_id], self._names.shown(node_id)
+            ways, tables = self._ways_of(node_id, snapshot), self._tables_of(node_id, snapshot)
         vertex = _vertex(snapshot, ways, device or VertexKind.MEMORY.value, shown)
-        return End(node_id, shown, snapshot, ways, vertex, _refusal(snapshot, vertex), one.ports, one.tables)
+        return End(node_id, shown, snapshot, ways, vertex, _refusal(snapshot, vertex), tables.ports, tables)
 
     def are_near_at_hand(self, nodes: Mapping[str, Snapshot], names: Sequence[str], local: str = "") -> bool:
         """Tell whether ends are on two nodes of few ports and of kinds that are known, so that paths are found at once.
@@ -162,9 +169,8 @@ class Ends:
         return local or next(iter(nodes), ""), name
 
     def _is_near(self, node_id: str, snapshot: Snapshot) -> bool:
-        """Tell whether the ways within a node are known; then it is kept."""
-        known = self._nodes.get(node_id)
-        if known is not None and known.snapshot is snapshot:
+        """Tell whether the ways within a node are known; then they are kept for it."""
+        if self._known_ways(node_id, snapshot) is not None:
             return True
         key = likeness(snapshot)
         if key in self._ways:
@@ -172,25 +178,33 @@ class Ends:
             return True
         return False
 
-    def _node(self, node_id: str, snapshot: Snapshot) -> _Node:
-        """Return what is known of a node, whose ways are those of any before whose hardware is the same."""
-        known = self._nodes.get(node_id)
-        if known is not None and known.snapshot is snapshot:
-            self._nodes.move_to_end(node_id)
-            return known
-        return self._keep(node_id, snapshot, likeness(snapshot))
+    def _ways_of(self, node_id: str, snapshot: Snapshot) -> NodeWays:
+        """Return the ways within a node, which are those of any before whose hardware is the same."""
+        return self._known_ways(node_id, snapshot) or self._keep(node_id, snapshot, likeness(snapshot))
 
-    def _keep(self, node_id: str, snapshot: Snapshot, key: Hashable) -> _Node:
+    def _known_ways(self, node_id: str, snapshot: Snapshot) -> NodeWays | None:
+        known = self._kinds.get(node_id)
+        return known[1]() if known is not None and known[0] is snapshot else None
+
+    def _keep(self, node_id: str, snapshot: Snapshot, key: Hashable) -> NodeWays:
         if key not in self._ways:
             self._ways[key] = (snapshot, NodeWays(snapshot))
         self._ways.move_to_end(key)
         while len(self._ways) > _KEPT:
             self._ways.popitem(last=False)
-        self._nodes[node_id] = kept = _Node(node_id, snapshot, self._ways[key][1])
-        self._nodes.move_to_end(node_id)
-        while len(self._nodes) > _KEPT_NODES:
-            self._nodes.popitem(last=False)
-        return kept
+        ways = self._ways[key][1]
+        self._kinds[node_id] = (snapshot, ref(ways))
+        return ways
+
+    def _tables_of(self, node_id: str, snapshot: Snapshot) -> PortTables:
+        ports = self.ports.of_node(node_id, snapshot)
+        tables = self._tables.get(node_id)
+        if tables is None or tables.ports is not ports:
+            tables = self._tables[node_id] = PortTables(ports)
+        self._tables.move_to_end(node_id)
+        while len(self._tables) > _KEPT_TABLES:
+            self._tables.popitem(last=False)
+        return tables
 
 
 def likeness(snapshot: Snapshot) -> Hashable:

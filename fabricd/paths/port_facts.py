@@ -47,6 +47,7 @@ class PortTables:
     """
 
     def __init__(self, ports: NodePorts) -> None:
+        self.ports = ports
         snapshot = ports.snapshot
         self._on_port, self._leaves = ports.interfaces, ports.leaves
         self._interfaces = {interface.name: interface for interface in snapshot.interfaces}
