@@ -184,7 +184,7 @@ def pack_trees(kinds: Sequence[Routes], order: Sequence[int], collective: str, *
         least = min(
             sum(costs[one] for one in rate) / gain for rate, gain in zip(problem.rates, problem.gains, strict=True)
         )
-        limit = min(limit, float(lengths @ capacity) / least)
+        limit = min(limit, float(lengths @ capacity / least))
         if limit <= CLOSE * total or not added:
             break
         weights, total, prices, worth = _solve(problem, trees, capacity)
