@@ -35,6 +35,7 @@ class Acceptor:
         self._make = make
         self._room = room
         self._loop = asyncio.get_running_loop()
+        self._short = False  #: the latest try found no descriptor
         self._pause: asyncio.TimerHandle | None = None
         self._begun: set[asyncio.Task[None]] = set()
         listener.setblocking(False)
@@ -58,10 +59,15 @@ class Acceptor:
             except OSError as error:
                 if shortage_of(error) is None:
                     raise
-                if not self._room.narrow(error):
-                    self._wait()
-                    return
-                continue
+                if self._room.narrow(error):
+                    continue
+                # At the first time those that were just accepted get the moment that they need to say what they want.
+                if self._short:
+                    self._room.clear_one()
+                self._short = True
+                self._wait()
+                return
+            self._short = False
             connection.setblocking(False)
             task = self._loop.create_task(self._begin(connection))
             self._begun.add(task)

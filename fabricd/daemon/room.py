@@ -76,15 +76,17 @@ class Room:
         return Place.LAST if len(self._connections) <= self._limit + LAST_PLACES else Place.NONE
 
     def narrow(self, error: OSError) -> bool:
-        """Take that no connection could be accepted for want of descriptors; return whether there are some now."""
+        """Take that no connection could be accepted for want of descriptors; return whether the reserve gave some."""
         self._shortages.note(Resource.DESCRIPTORS, error)
         self._limit = max(_LEAST, min(self._limit, len(self._connections)))
         held, self._reserve = self._reserve, []
         for descriptor in held:
             os.close(descriptor)
-        if not held:
-            self._end_longest_waiting()  # the loop has to come round before its descriptor is free
         return bool(held)
+
+    def clear_one(self) -> None:
+        """End the connection that has waited longest; the loop has to come round before its descriptor is free."""
+        self._end_longest_waiting()
 
     def widen(self) -> None:
         """Go back to what there was room for, once there are descriptors again."""

@@ -22,6 +22,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+
 from demo.namespaces import why_not
 from fabricd.errors import FabricError
 from tests.soak.cluster import Cluster, Node, running
@@ -104,8 +106,8 @@ def do(fault: Fault, cluster: Cluster, course: Course, draw: random.Random) -> N
     begun = time.monotonic()
     try:
         fault.run(cluster, draw)
-    except (FaultError, FabricError) as error:
-        course.faults.append(f"{fault.name}: {error}")
+    except (FaultError, FabricError, OSError, httpx.TransportError) as error:
+        course.faults.append(f"{fault.name}: {error!r}")
         print(course.faults[-1], flush=True)
     lasted = time.monotonic() - begun
     try:
