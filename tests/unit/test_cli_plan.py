@@ -304,6 +304,14 @@ def test_widths_of_rings_are_multiples_of_one_speed_where_that_costs_nothing() -
     assert [width / min(widths) for width in widths] == pytest.approx([round(width / min(widths)) for width in widths])
 
 
+def test_no_more_rings_than_it_takes(fabricctl, three_nodes) -> None:
+    """A linear program alone has 14 rings of three widths here."""
+    _, out, _ = fabricctl("plan", "--from", three_nodes, "--nodes", "n-0000,n-0001", "--json")
+    answer = json.loads(out)
+    assert [one["bandwidth_bytes_per_second"] for one in answer["channels"]] == pytest.approx([48e9] * 8)
+    assert next(one["count"] for one in answer["alternatives"] if one["name"] == "equal speed") == 8
+
+
 def test_trays_of_different_domains_stay_apart() -> None:
     trays = {f"tray{number}": whole_tray(number, cluster=f"d{number}") for number in (0, 1)}
     assert machines_of(list(topologies_of(trays).items()), domains=nvlink_domains(trays)).order == (0, 0)
