@@ -64,6 +64,12 @@ def checks(comm: Communicator) -> Iterator[tuple[str, bool]]:
         yield "of a part of the ranks", np.array_equal(got, summed(part.size, LARGE, "u1"))
 
 
+class Stubborn(np.ndarray):
+    """Memory like any other, that NumPy may not compute with."""
+
+    __array_ufunc__ = None
+
+
 def every_size(comm: Communicator) -> Iterator[bool]:
     """Sums on both sides of where two ranks change what they do, in every way; beyond the range is inf, in silence."""
     for count in (0, 1, 2048, 2049, 8192, 8193, 70_000):
@@ -72,6 +78,8 @@ def every_size(comm: Communicator) -> Iterator[bool]:
         yield comm.all_reduce(mine, out=out) is out
         yield np.array_equal(out, expected)
         yield np.array_equal(comm.all_reduce(mine, out=mine), expected)
+        own = np.full(count, 1.0, "f4").view(Stubborn)
+        yield bool((comm.all_reduce(own, out=own).view(np.ndarray) == comm.size).all())
         with warnings.catch_warnings(action="error"):
             yield bool(np.isinf(comm.all_reduce(np.full(count, 3e38, "f4"))).all())
 

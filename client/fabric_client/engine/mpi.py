@@ -88,9 +88,8 @@ class MpiEngine:
             return self._start(comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
         if self._other is not None and (op is _SUM or op is _AVERAGE):
             # Pieces have a tag of their own: they are started later than what the program started after them.
-            return PairSum(
-                self._segments.comm, self._other, comm is self._segments.comm, array, out, divided(out, op, 2)
-            )
+            own, after = self._segments.comm, divided(out, op, 2) if op is _AVERAGE else None
+            return PairSum(own, self._other, comm is own, array, out, datatype, after)
         count = array.size
         source = MPI.IN_PLACE if array is out else (array, count, datatype)
         try:

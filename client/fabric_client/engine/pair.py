@@ -11,7 +11,7 @@ import numpy as np
 
 from fabric_client.arrays import Array
 from fabric_client.engine.mpi_library import MPI
-from fabric_client.engine.mpi_requests import TYPES, UNDER_WAY, drive_on, map_error
+from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on, map_error
 
 #: Below, telling NumPy to be silent about overflows costs more than adding slowly.
 _ADDED_BY_MPI_BYTES = 8 << 10
@@ -26,20 +26,27 @@ class PairSum:
         comm: of two ranks, or more.
         other: the other rank.
         tag: of those of one tag, both ranks start the same ones in the same order.
-        source: this rank's part; contiguous, of a dtype that MPI has.
+        source: this rank's part; contiguous.
         target: receives the sum: ``source`` itself, or memory apart from it, of the same shape and dtype.
+        datatype: MPI's, of the elements.
         after: what is left to do then.
     """
 
     __slots__ = ("_after", "_receive", "_send", "_sent", "_small", "_taken", "_target")
 
     def __init__(
-        self, comm: Any, other: int, tag: int, source: Array, target: Array, after: Callable[[], None] | None
+        self,
+        comm: Any,
+        other: int,
+        tag: int,
+        source: Array,
+        target: Array,
+        datatype: Any,
+        after: Callable[[], None] | None,
     ) -> None:
         small = source.nbytes <= _ADDED_BY_MPI_BYTES
         apart = source is not target and source.nbytes <= _RECEIVED_IN_PLACE_BYTES
-        received = target if apart else np.empty_like(source)
-        datatype = TYPES[source.dtype.char]
+        received = target if apart else np.empty(source.shape, source.dtype)
         sent, taken = (source, source.size, datatype), (received, source.size, datatype)
         try:
             # A large message finds its place known when it comes. A small one is on its way before anything else.
@@ -78,4 +85,4 @@ class PairSum:
 
 @np.errstate(over="ignore", invalid="ignore")  # inf and nan, in silence, as MPI has it
 def _add(one: Array, other: Array, out: Array) -> None:
-    np.add(one, other, out=out)
+    np.add(np.asarray(one), other, out=np.asarray(out))  # of a subclass its memory, and not what it makes of adding
