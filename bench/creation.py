@@ -6,17 +6,21 @@ Each job is new processes, that start, make a communicator, pass a barrier and e
 node. For both ways, the best round's figures:
 
 - job: from the launcher's start to its end, with all that the interpreter loads;
+- processor: what launcher, ranks and daemon use of it meanwhile, which other load on the machine changes little;
 - communicator: from when the last rank asks for one, MPI not loaded, to when the last one is past the first barrier.
 """
 
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+import psutil
 
 from demo.daemons import Daemon, program
 
@@ -46,12 +50,18 @@ def run_rank(name: str) -> None:
     sys.stdout.write(json.dumps([asked, had]) + "\n")
 
 
-def run_job(name: str, ranks: int, environ: dict[str, str]) -> tuple[float, float]:
-    """Return the seconds of a job and of its communicator."""
+def used(daemon: psutil.Process) -> float:
+    """Return the processor seconds of all jobs that have ended, and of the daemon."""
+    jobs, own = resource.getrusage(resource.RUSAGE_CHILDREN), daemon.cpu_times()
+    return jobs.ru_utime + jobs.ru_stime + own.user + own.system
+
+
+def run_job(name: str, ranks: int, environ: dict[str, str], daemon: psutil.Process) -> tuple[float, float, float]:
+    """Return the seconds of a job, of processors, and of its communicator."""
     launcher = {OURS: [program("fabricctl"), "run"], THEIRS: [program("mpiexec")]}[name]
     separator = ["--"] if name == OURS else []
     command = [*launcher, "-n", str(ranks), *separator, sys.executable, "-m", "bench.creation", "--rank-of", name]
-    begun = time.monotonic()
+    begun, before = time.monotonic(), used(daemon)
     job = subprocess.run(
         command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_JOB_SECONDS
     )
@@ -59,26 +69,22 @@ def run_job(name: str, ranks: int, environ: dict[str, str]) -> tuple[float, floa
     told = [json.loads(line) for line in job.stdout.splitlines() if line.startswith("[")]
     if job.returncode != 0 or len(told) != ranks:
         raise SystemExit(f"{name}: {len(told)} of {ranks} ranks, status {job.returncode}\n{job.stderr[-2000:]}")
-    return took, max(had for _, had in told) - max(asked for asked, _ in told)
+    return took, used(daemon) - before, max(had for _, had in told) - max(asked for asked, _ in told)
 
 
-def compare(sizes: list[int], rounds: int, environ: dict[str, str]) -> None:
+def compare(sizes: list[int], rounds: int, environ: dict[str, str], daemon: psutil.Process) -> None:
     """Print a line for each number of ranks."""
     print(f"# {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, best of {rounds} rounds in turns, seconds")
-    columns = f"{THEIRS:>14} {OURS:>14} {'ratio':>6}"
-    print(f"# {'':>5} {'job:':<36} communicator:\n# {'ranks':>5} {columns} {columns}")
+    print(f"# {'':>5} " + " ".join(f"{what + ':':<36}" for what in ("job", "processor", "communicator")))
+    print(f"# {'ranks':>5} " + " ".join([f"{THEIRS:>14} {OURS:>14} {'ratio':>6}"] * 3))
     for ranks in sizes:
-        best = {name: (float("inf"), float("inf")) for name in (OURS, THEIRS)}
+        best = {name: [float("inf")] * 3 for name in (OURS, THEIRS)}
         for turn in range(rounds):
             for name in (OURS, THEIRS) if turn % 2 else (THEIRS, OURS):
-                job, communicator = run_job(name, ranks, environ)
-                best[name] = (min(best[name][0], job), min(best[name][1], communicator))
-        (job, communicator), (job_mpi, communicator_mpi) = best[OURS], best[THEIRS]
-        print(
-            f"{ranks:>7} {job_mpi:>14.2f} {job:>14.2f} {job / job_mpi:>6.2f} "
-            f"{communicator_mpi:>14.3f} {communicator:>14.3f} {communicator / communicator_mpi:>6.2f}",
-            flush=True,
-        )
+                best[name] = [min(pair) for pair in zip(best[name], run_job(name, ranks, environ, daemon), strict=True)]
+        pairs = zip(best[THEIRS], best[OURS], strict=True)
+        told = " ".join(f"{theirs:>14.3f} {ours:>14.3f} {ours / theirs:>6.2f}" for theirs, ours in pairs)
+        print(f"{ranks:>7} {told}", flush=True)
 
 
 def main() -> None:
@@ -96,7 +102,8 @@ def main() -> None:
         options = ["--port", "0", "--socket", socket, "--node-id", "bench"]
         with Daemon("bench", Path(folder), options) as daemon:
             daemon.wait_ready()
-            compare(arguments.ranks, arguments.rounds, {**os.environ, "FABRICD_URL": f"unix:{socket}"})
+            environ = {**os.environ, "FABRICD_URL": f"unix:{socket}"}
+            compare(arguments.ranks, arguments.rounds, environ, psutil.Process(daemon.process.pid))
 
 
 if __name__ == "__main__":

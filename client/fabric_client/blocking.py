@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from fabricd.errors import EngineError, FabricError
+from fabricd.errors import FabricError, OperationTimeoutError
 
 T = TypeVar("T")
 
@@ -47,14 +47,14 @@ class BlockingCall(Generic[T]):
 
         Raises:
             FabricError: what ``check`` returned.
-            EngineError: it did not return in time.
+            OperationTimeoutError: it did not return in time.
         """
         while not self.ended(_POLL_SECONDS):
             error = check()
             if error is not None:
                 raise error
             if time.monotonic() > deadline:
-                raise EngineError(
+                raise OperationTimeoutError(
                     f"{self._what} did not return in time", hint="are all ranks alive and do they reach each other?"
                 )
         return self.result()

@@ -81,6 +81,7 @@ def create_communicator(
         GroupConflictError: another process claims this rank, or another size.
         GroupAbortedError, RankLostError: what became of the group meanwhile.
         EngineError: the plan cannot work here, two ranks are on one GPU, or the engine did not start.
+        OperationTimeoutError: it did not start in time; says which ranks do not answer.
     """
     kind = None if engine in (None, "mpi", "nccl") else _kind_of(engine)
     if device is not None and engine != "nccl":

@@ -178,7 +178,7 @@ def test_without_a_place_for_records_groups_still_work(tmp_path):
                     await one.leave()
 
         run(scenario())
-        assert "would not survive a restart" in running.log
+        assert "is not on record" in running.log
         folder.unlink()
 
 

@@ -66,7 +66,7 @@ class World:
 
     def start_rank(self, host: int, name: str, variables: dict[str, str], command: list[str]) -> "Popen[str]":
         """Start a rank on a host; NAME.out and NAME.err take what it says."""
-        group = {"FABRICD_URL": self._urls[0], **self._files.variables()}
+        group = {"FABRICD_URL": self._urls[0], "PYTHONFAULTHANDLER": "1", **self._files.variables()}
         with (self.folder / f"{name}.out").open("w") as out, (self.folder / f"{name}.err").open("w") as err:
             return self.hosts[host].popen(command, env={**group, **variables}, stdout=out, stderr=err)
 

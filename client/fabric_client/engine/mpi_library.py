@@ -18,7 +18,7 @@ from pathlib import Path
 import mpi4py
 
 from fabric_client.blocking import BlockingCall
-from fabricd.errors import EngineError, FabricError, UnavailableError
+from fabricd.errors import EngineError, FabricError, OperationTimeoutError, UnavailableError
 from fabricd.install import install_line
 
 # Before the import of MPI: importing it must not start MPI, and its exit handler must not end it.
@@ -59,7 +59,8 @@ def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> N
         deadline: of ``time.monotonic``; MPI that has not started by then is given up.
 
     Raises:
-        EngineError: MPI reported an error, or did not start in time.
+        EngineError: MPI reported an error.
+        OperationTimeoutError: it did not start in time.
         FabricError: what ``check`` returned.
     """
     provided = ctypes.c_int()
@@ -96,7 +97,7 @@ def finalize(*, deadline: float) -> bool:
     try:
         call = BlockingCall(lambda: int(_library().MPI_Finalize()), "MPI_Finalize")
         code = call.wait(lambda: None, deadline=deadline)
-    except EngineError:
+    except OperationTimeoutError:
         return False
     return bool(code == MPI.SUCCESS)
 

@@ -25,6 +25,8 @@ _LOG = logging.getLogger("fabric_client")
 
 #: MPI_Finalize has one more fence, after which no rank talks to another; without a daemon nobody needs to wait for it.
 _LAST_FENCE_SECONDS = 5.0
+#: A fence that is not complete in time says a moment later who has not come.
+_LAST_WORD_SECONDS = 2.0
 
 _once = threading.Lock()
 _used = False
@@ -124,7 +126,7 @@ class PlannedStart:
         self._pmi.start()
         try:
             with variables_set({**chosen, **bootstrap}):
-                mpi_library.initialize(self._failure, deadline=self._deadline)
+                mpi_library.initialize(self._failure, deadline=self._deadline + _LAST_WORD_SECONDS)
             os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
             atexit.register(self._answer_finalize, os.getpid())
             network = next((one for one in answer.plan.networks if one.chosen), None)
