@@ -22,6 +22,12 @@ from demo.daemons import program
 #: Of the source release, as published on PyPI.
 _SHA256 = {"4.1.2": "56860286dc45f20e8821e93cb06669e30462348bf866f685553fa4b712d58d02"}
 _SHOWN = 40
+_MAIN = "test_threads.TestMPIThreads.testIsThreadMain"
+#: What is so by design: fails here and not under mpiexec.
+KNOWN = dict.fromkeys(
+    (_MAIN, f"{_MAIN}InThread"),
+    "MPI takes for its main thread that which starts it, here one that a lost rank does not hold up",
+)
 
 
 @dataclass
@@ -65,12 +71,16 @@ def read_outcome(folder: Path, ranks: int) -> Outcome:
 def differences(ours: Outcome, theirs: Outcome) -> list[str]:
     """Return what differs, a line each; what fails in both is no difference."""
     return [
-        *(f"fails here alone: {name}: {ours.failed[name]}" for name in sorted(ours.failed.keys() - theirs.failed)),
+        *(f"fails here alone: {name}: {ours.failed[name]}" for name in sorted(_here_alone(ours, theirs))),
         *(f"fails under mpiexec alone: {name}" for name in sorted(theirs.failed.keys() - ours.failed)),
         *(f"skipped here alone: {name}" for name in sorted(ours.skipped & theirs.passed)),
         *(f"ran under mpiexec alone: {name}" for name in sorted(_all(theirs) - _all(ours))),
         *(f"rank {rank} did not come to the end, after {last}" for rank, last in sorted(ours.unfinished.items())),
     ]
+
+
+def _here_alone(ours: Outcome, theirs: Outcome) -> set[str]:
+    return ours.failed.keys() - theirs.failed.keys() - KNOWN.keys()
 
 
 def _all(outcome: Outcome) -> set[str]:
@@ -151,7 +161,9 @@ def main() -> int:
     for name, why in sorted(theirs.failed.items())[:_SHOWN]:
         print(f"fails under mpiexec: {name}: {why}")
     told = differences(ours, theirs)
-    print("\n".join(told[:_SHOWN]) if told else "the same tests fail, and no others")
+    for name in sorted(ours.failed.keys() & KNOWN.keys()):
+        print(f"fails here by design: {name}: {KNOWN[name]}")
+    print("\n".join(told[:_SHOWN]) if told else "else the same tests fail, and no others")
     for how, one in found.items():
         if one.unfinished:
             print(f"-- the end of what the ranks said ({how}):\n{outputs[how]}")
