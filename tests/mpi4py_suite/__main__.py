@@ -163,7 +163,7 @@ def main() -> int:
     told = differences(ours, theirs)
     for name in sorted(ours.failed.keys() & KNOWN.keys()):
         print(f"fails here by design: {name}: {KNOWN[name]}")
-    print("\n".join(told[:_SHOWN]) if told else "else the same tests fail, and no others")
+    print("\n".join(told[:_SHOWN]) if told else "no other difference")
     for how, one in found.items():
         if one.unfinished:
             print(f"-- the end of what the ranks said ({how}):\n{outputs[how]}")
