@@ -114,7 +114,7 @@ def levelled(packing: Packing, known: Sequence[Column], capacity: Floats) -> Pac
     for columns in (*_rounded(packing), *_greedy(pool, capacity)):
         _keep(best, columns, capacity)
     if len(packing.columns) > _FEW:
-        for columns in _whole(packing, pool, capacity, _AS_MUCH * packing.total, tries=2):
+        for columns in _whole(packing, pool, capacity, _AS_MUCH * packing.total, tries=4):
             _keep(best, columns, capacity)
     enough = [one for one in best.values() if one.total >= _AS_MUCH * packing.total]
     if not enough:
@@ -204,7 +204,7 @@ def _speeds(packing: Packing, capacity: Floats) -> list[tuple[float, float]]:
     speeds = np.unique((tight[:, None] / np.arange(1, MAX_CHANNELS + 1)).round(9))
     held = np.floor(capacity / speeds[:, None] + 1e-9) * speeds[:, None]
     most = np.minimum(held @ packing.prices, MAX_CHANNELS * speeds)
-    order = np.argsort(-most.round(9), kind="stable")
+    order = np.lexsort((-speeds, -most.round(6)))  # of equals the fewest channels
     return [(float(speeds[at]), float(most[at])) for at in order]
 
 
