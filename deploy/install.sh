@@ -78,8 +78,6 @@ systemd_runs() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 is_active() { systemctl --quiet is-active "$1"; }
 
 need_means() {
-    [ -n "$root" ] || [ ! -e /usr/lib/systemd/system/fabricd.service ] ||
-        fail "a package of this system has installed fabricd: upgrade or remove that one"
     "$python" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
         fail "$python is not Python 3.11 or newer with venv (Debian: apt-get install python3-venv; RHEL 9: dnf" \
             "install python3.11 and --python /usr/bin/python3.11)"
@@ -326,6 +324,8 @@ umask 022
 unset PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 read_options "$@"
 trap clean_up EXIT
+[ -n "$root" ] || [ ! -e /usr/lib/systemd/system/fabricd.service ] ||
+    fail "a package of this system has installed fabricd: upgrade or remove that one"
 if ! $dry; then
     [ -n "$root" ] || [ "$(id -u)" -eq 0 ] || fail "must run as root (or with --root DIR, or --dry-run)"
     mkdir -p "$(home)"

@@ -29,7 +29,7 @@ _HERE = Path(__file__).parent
 def main() -> int:
     """Return 0 when every check was good, 1 when one was not, 3 when it cannot run here."""
     parser = argparse.ArgumentParser(prog="python -m tests.systemd", description="fabricd under a real systemd.")
-    parser.add_argument("--seconds", type=float, default=900.0, help="end it after so long (default 900)")
+    parser.add_argument("--seconds", type=float, default=1200.0, help="end it after so long (default 1200)")
     parser.add_argument("--folder", type=Path, default=PROJECT / "build/systemd", help="keeps Debian and the console")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was booted ends with this program

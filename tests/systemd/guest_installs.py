@@ -97,7 +97,8 @@ def package() -> str:
     """The Debian package installs and runs; removed it leaves the configuration, purged nothing."""
     (deb,) = Path("/srv").glob("*.deb")
     run("dpkg", "--install", str(deb))
-    assert (told("ActiveState"), told("FragmentPath")) == ("active", f"/usr/lib/systemd/system/{UNIT}")
+    assert told("ActiveState") == "active"
+    assert Path(told("FragmentPath")).resolve() == Path("/usr/lib/systemd/system", UNIT)
     assert run("fabricctl", "--version").startswith("fabricctl ")
     assert answers()
     assert "upgrade or remove that one" in install("v2", status=1)
