@@ -68,5 +68,6 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         told = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         told.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
         describe(_routes(), told)
+        groups.describe(told)
         app.openapi_schema = told
     return app.openapi_schema

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fabricd.api.longpoll import LongPolls, Wait, first_of, until_gone
-from fabricd.api.message import answers, json_response
+from fabricd.api.message import answers, either, json_response, streams
 from fabricd.api.pass_on import PassedOn, must_pass_on
 from fabricd.api.scope import READ
 from fabricd.api.services import UsesServices
@@ -26,7 +26,7 @@ Since = Annotated[str | None, Query(max_length=64, description="cursor of an ear
 LastId = Annotated[str | None, Header(max_length=64, description="sent by browsers that come back to a stream")]
 
 
-@router.get("/v1/events", responses=answers(EventPage))
+@router.get("/v1/events", responses=either(answers(EventPage), streams(Event, _STREAM)))
 async def get_events(
     request: Request, services: UsesServices, since: Since = None, wait: Wait = 0.0, last_event_id: LastId = None
 ) -> Response:

@@ -4,21 +4,19 @@ An ASGI middleware around the whole application, so that nothing behind it can f
 """
 
 import asyncio
-import ipaddress
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fabricd.api.auth import CALLER_STATE, Caller, identify
-from fabricd.api.problem import MisdirectedError, PayloadTooLargeError, TooSlowError, problem_response
+from fabricd.api.foreign import check_host, check_origin
+from fabricd.api.problem import PayloadTooLargeError, TooSlowError, problem_response
 from fabricd.api.services import Services
-from fabricd.errors import AccessError, FabricError, InputError, TokenError
+from fabricd.errors import FabricError, TokenError
 from fabricd.shortage import Resource, ShortageError, shortage_of
 
 _log = logging.getLogger("fabricd.http")
@@ -32,8 +30,10 @@ ARRIVED_STATE = "fabricd.arrived"
 #: A question that had to wait longer for its turn is refused, which takes a hundredth of the time that an answer may:
 #: so that under more questions than can be answered the next one, such as a supervisor's, waits no longer than this.
 QUEUE_SECONDS = 0.5
-#: Not refused for that: a job rests on each of them, and they are cheap.
-_PATIENT = "/v1/groups/"
+#: Not refused for that, for to hold them is as cheap: what a job rests on, and long polls, which all come at once when
+#: a daemon has started again.
+_GROUPS = "/v1/groups/"
+_POLLED = frozenset({"/v1/node", "/v1/cluster", "/v1/events"})
 #: A request's body must have come within this time: a client that trickles holds no handler.
 BODY_SECONDS = 30.0
 
@@ -109,8 +109,8 @@ class Gate:
                 raise
             asker = Caller(kind="stranger")
         if asker.kind == "loopback":
-            _check_host(headers, services.config.allowed_hosts)
-        _check_origin(headers)
+            check_host(headers, services.config.allowed_hosts)
+        check_origin(headers)
         scope.setdefault("state", {})[CALLER_STATE] = asker
         return bool(length)
 
@@ -125,7 +125,7 @@ class Gate:
             raise ShortageError(
                 Resource.CONNECTIONS, "as many connections as there may be are open", hint="or raise max_connections"
             )
-        if now - state.get(ARRIVED_STATE, now) > QUEUE_SECONDS and not scope["path"].startswith(_PATIENT):
+        if now - state.get(ARRIVED_STATE, now) > QUEUE_SECONDS and not _is_cheap(scope):
             raise ShortageError(Resource.REQUESTS, "more is asked than can be answered", retry_after_seconds=1)
         limit = self._services.config.max_requests
         if self._active - self._services.polls.open > limit:
@@ -222,71 +222,14 @@ class _Body:
         return message
 
 
+def _is_cheap(scope: Scope) -> bool:
+    """Whether an answer costs no more than a refusal."""
+    path = scope["path"]
+    polls = path in _POLLED and (b"wait=" in scope["query_string"] or _is_stream(scope))
+    return polls or path.startswith(_GROUPS)
+
+
 def _is_stream(scope: Scope) -> bool:
     """Whether an answer would have no end, and opening it would mean something."""
     accepts = (value for name, value in scope["headers"] if name == b"accept")
     return scope["path"].endswith("/watch") or any(b"text/event-stream" in value for value in accepts)
-
-
-def _check_host(headers: list[tuple[bytes, bytes]], allowed: tuple[str, ...]) -> None:
-    """Refuse a local request that is meant for another name.
-
-    A browser on this host can be made to ask 127.0.0.1 under a name of an attacker's web site (DNS rebinding); then
-    the Host header bears that name. Addresses cannot be rebound. Callers with a token need no such check: no web
-    site has the token.
-
-    Raises:
-        MisdirectedError: the name is neither an address nor this host's.
-        InputError: no Host header, or several.
-    """
-    values = [value for name, value in headers if name == b"host"]
-    if len(values) != 1:
-        raise InputError("the request must bear exactly one Host header")
-    name = _host_of(values[0].decode("latin-1"))
-    if not _is_address(name) and name not in ("localhost", *_own_names(), *(host.lower() for host in allowed)):
-        raise MisdirectedError(
-            f"this daemon is not {name[:100]!r}", hint="use an address or localhost, or add the name to allowed_hosts"
-        )
-
-
-def _check_origin(headers: list[tuple[bytes, bytes]]) -> None:
-    """Refuse what a web page of another site sends.
-
-    Browsers tell the page's origin with every POST, and with every request whether it crosses sites (Fetch Metadata).
-
-    Raises:
-        AccessError: the request comes from a page of another host.
-    """
-    if any(name == b"sec-fetch-site" and value in (b"cross-site", b"same-site") for name, value in headers):
-        raise AccessError("requests from web pages of other sites are refused")
-    origins = [value for name, value in headers if name == b"origin"]
-    if not origins:
-        return
-    hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
-    try:
-        origin = urlsplit(origins[0].decode("latin-1")).netloc.lower()
-    except ValueError:
-        origin = ""
-    if len(origins) != 1 or not origin or [origin] != hosts:
-        raise AccessError("requests from web pages of other sites are refused", hint="ask without an Origin header")
-
-
-def _host_of(value: str) -> str:
-    """Return the host of a Host header, without port and brackets, in lower case; "" when there is none."""
-    try:
-        return urlsplit(f"//{value}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _own_names() -> tuple[str, ...]:
-    name = socket.gethostname().lower()
-    return (name, name.partition(".")[0])

@@ -1,7 +1,7 @@
 """Groups: the rendezvous of a job's ranks. The messages and their rules stand in ``fabricd.model.wire``."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from fabricd.api.auth import Caller, caller
 from fabricd.api.longpoll import Wait
-from fabricd.api.message import answers, json_response, read_body, takes
+from fabricd.api.message import answers, either, json_response, read_body, streams, takes
 from fabricd.api.scope import JOIN
 from fabricd.api.services import Services, UsesServices
 from fabricd.cluster.groups_access import Credentials
@@ -18,10 +18,12 @@ from fabricd.cluster.groups_stream import WatchStream
 from fabricd.errors import BusyError, InputError
 from fabricd.model.codec import to_json
 from fabricd.model.wire import (
+    CLAIM,
     CLAIM_HEADER,
     EVENT_LINES,
     INCARNATION_HEADER,
     SECRET_HEADER,
+    SECRET_MIN_LENGTH,
     FenceAnswer,
     FenceRequest,
     GroupStatus,
@@ -39,9 +41,25 @@ Round = Annotated[int, Path(ge=0, le=2**31)]
 Reason = Annotated[str, Query(max_length=500, description="why, for the other ranks")]
 Doing = Annotated[str, Query(max_length=200, description="the operation that the rank is in")]
 Asker = Annotated[Caller, Depends(caller)]
+_HEADERS = [
+    {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+    for name, description, schema in (
+        (
+            SECRET_HEADER,
+            "the group's secret; without one only processes of one user over the Unix socket can form a group",
+            {"type": "string", "minLength": SECRET_MIN_LENGTH},
+        ),
+        (CLAIM_HEADER, "of a member: what its join bore", {"type": "string", "pattern": f"^{CLAIM}$"}),
+        (INCARNATION_HEADER, "which one is meant, by restart count", {"type": "integer", "minimum": 0}),
+    )
+]
 
 
-@router.put("/members/{rank}", responses=answers(JoinAnswer, _202=GroupStatus), openapi_extra=takes(JoinRequest))
+@router.put(
+    "/members/{rank}",
+    responses=either(answers(JoinAnswer, _202=GroupStatus), streams(WatchEvent, EVENT_LINES)),
+    openapi_extra=takes(JoinRequest),
+)
 async def join(
     group: GroupName, rank: Rank, request: Request, services: UsesServices, asker: Asker, wait: Wait = 0.0
 ) -> Response:
@@ -70,7 +88,7 @@ async def fence(
     return await _held(request, services, ticket, wait)
 
 
-@router.get("/members/{rank}/watch", responses=answers(WatchEvent))
+@router.get("/members/{rank}/watch", responses=answers() | streams(WatchEvent, EVENT_LINES))
 async def watch(group: GroupName, rank: Rank, request: Request, services: UsesServices, asker: Asker) -> Response:
     """Follow what happens to the group, one JSON object a line, for as long as this rank lives."""
     return _WatchResponse(services, group, rank, credentials(request, asker))
@@ -117,6 +135,14 @@ async def abort(
 async def status(group: GroupName, request: Request, services: UsesServices, asker: Asker) -> Response:
     """Return how the group is."""
     return json_response(services.groups.status(group, credentials(request, asker)))
+
+
+def describe(told: dict[str, Any]) -> None:
+    """Add to an API description what headers requests about groups bear."""
+    for path, operations in told["paths"].items():
+        if path.startswith(router.prefix):
+            for operation in operations.values():
+                operation.setdefault("parameters", []).extend(_HEADERS)
 
 
 def credentials(request: Request, asker: Caller) -> Credentials:

@@ -85,6 +85,19 @@ def answers(*kinds: type, **by_status: type) -> dict[int | str, dict[str, Any]]:
     return told
 
 
+def streams(kind: type, media_type: str) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses`` of a route that answers with a stream without end, of messages that are a ``kind``."""
+    return {200: {"description": f"a stream of: {_first_line(kind)}", "content": {media_type: _schema(kind)}}}
+
+
+def either(
+    one: Mapping[int | str, dict[str, Any]], other: Mapping[int | str, dict[str, Any]]
+) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses`` of a route that answers with 200 either way, by what ``Accept`` says."""
+    content = {**one[200]["content"], **other[200]["content"]}
+    return {**one, 200: {**one[200], "content": content}}
+
+
 def in_words(*statuses: int, media_type: str = "text/plain") -> dict[int | str, dict[str, Any]]:
     """Return the ``responses`` of a route that answers with a text, with these statuses; the rest are problems."""
     content = {media_type: {"schema": {"type": "string"}}}

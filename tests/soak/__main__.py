@@ -27,7 +27,7 @@ import httpx
 from demo.namespaces import why_not
 from fabricd.errors import FabricError
 from tests.soak.cluster import Cluster, Node, running
-from tests.soak.faults import FAULTS, Fault, FaultError
+from tests.soak.faults import FAULTS, Fault, FaultError, patience
 from tests.soak.load import Answers, Load
 
 #: After a fault all must be well within this time. A shortage counts as over 10 s after it was met last, and a node
@@ -66,12 +66,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no fault after so long (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="draws the order of the faults and what they vary in")
+    parser.add_argument("--patience", type=float, default=1.0, help="bounds of time are so many times as long")
     parser.add_argument("--only", default="", help="faults whose name holds this")
     options = parser.parse_args()
     if why := why_not():
         print(f"soak: cannot run here: {why}", file=sys.stderr)
         return 3
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the hosts end with this program
+    patience.times = options.patience
     faults = [fault for fault in FAULTS if options.only in fault.name]
     folder = Path(tempfile.mkdtemp(prefix="fabricd-soak-"))
     with running(folder) as cluster, Load(cluster, options.seed) as load:
@@ -111,11 +113,11 @@ def do(fault: Fault, cluster: Cluster, course: Course, draw: random.Random) -> N
         print(course.faults[-1], flush=True)
     lasted = time.monotonic() - begun
     try:
-        took = cluster.wait_well(WELL_SECONDS)
+        took = cluster.wait_well(WELL_SECONDS * patience.times)
         course.wells[fault.name].append(took)
         told = f"well again after {took:4.1f} s"
     except TimeoutError as error:
-        course.faults.append(f"{fault.name}: not well after {WELL_SECONDS:g} s: {error}")
+        course.faults.append(f"{fault.name}: not well after {WELL_SECONDS * patience.times:g} s: {error}")
         told = course.faults[-1]
     clock = time.strftime("%H:%M:%S")
     print(f"{clock} {fault.name:<20} lasted {lasted:5.1f} s, {told}; {_memory(cluster.steady)}", flush=True)
