@@ -12,6 +12,7 @@ from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, Path, PathEnd, Rejected, Transport
 from fabricd.paths.crossing import NETWORK, Crossing, Side, crossings, hops_over
 from fabricd.paths.ends import End
+from fabricd.paths.estimate import Comparison, estimate_of
 from fabricd.paths.sketch import Sketch, sketch
 from fabricd.paths.ways import PORTS, renamed
 from fabricd.units import format_ranges
@@ -63,8 +64,14 @@ def joined(start: End, goal: End, networks: Sequence[Network], measurements: Seq
     return graph
 
 
-def path_over(one: Sketch) -> Path:
-    """Return the path that a sketch is of, with names as in answers, "node/gpu3"."""
+def path_over(one: Sketch, comparison: Comparison, rank: int) -> Path:
+    """Return the path that a sketch is of, with names as in answers, "node/gpu3".
+
+    Args:
+        one: the sketch.
+        comparison: what its time is estimated for.
+        rank: its place among those that are shown.
+    """
     crossing, figures = one.crossing, one.figures
     near, far, measured = crossing.near, crossing.far, crossing.measured
     return Path(
@@ -78,6 +85,15 @@ def path_over(one: Sketch) -> Path:
         evidence=figures.evidence,
         measured_age_seconds=measured.age_seconds if measured else None,
         virtual=figures.virtual,
+        rank=rank,
+        estimate=estimate_of(
+            figures.type,
+            figures.bandwidth,
+            figures.latency,
+            figures.evidence,
+            comparison,
+            measured=measured is not None,
+        ),
         gdr=one.gdr,
         network=figures.network,
         role=figures.role,
@@ -90,8 +106,8 @@ def path_over(one: Sketch) -> Path:
 
 def _in_full(side: Side) -> Iterator[Hop]:
     """Yield the hops of a side's way with the names of answers."""
-    full = side.end.full
-    return (renamed(hop, full(hop.src), full(hop.dst)) for hop in side.way.hops)
+    node = side.end.node
+    return (renamed(hop, f"{node}/{hop.src}", f"{node}/{hop.dst}") for hop in side.way.hops)
 
 
 def _path_end(one: Side) -> PathEnd:

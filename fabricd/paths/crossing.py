@@ -1,6 +1,6 @@
 """Networks from a port of one node to a port of another: which ports, and what is known of going that way."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import NamedTuple
 
@@ -126,15 +126,16 @@ def _sides(network: Network, end: End, *, away: bool, every: bool) -> list[Side]
         if port.node == end.node_id
         and (approach := end.ways.approach(end.vertex, port.interface, network.transport, away=away)) is not None
     ]
-    usable.sort(key=lambda one: one[0].far)
-    several = len({facts.leaf for _, _, facts in usable} - {""}) > 1
-    rails = end.rails() if several else {}
+    rails: Mapping[str, int] = {}
+    if len(usable) > 1:
+        usable.sort(key=lambda one: one[0].far)
+        rails = end.rails() if len({facts.leaf for _, _, facts in usable} - {""}) > 1 else {}
     sides: dict[object, Side] = {}
     for approach, port, facts in usable:
         figures = (port.speed_bytes_per_second, port.virtual, facts.mtu_bytes, bool(facts.cautions))
         carries, evidence = _carries(network, end, port)
         nearest, rail = approach.far == usable[0][0].far, rails.get(port.interface)
-        weak = _weak(network, end, port)
+        weak = _weak(end, port) if network.transport is Transport.NVLINK else []
         for way in approach.ways:
             width = min(way.width, port.speed_bytes_per_second or 0)
             worth = (-width, way.gdr is False, len(way.cautions) + len(facts.cautions), way.latency_seconds)
@@ -206,9 +207,7 @@ def _nvlinks(end: End, port: NetworkPort) -> list[Hop]:
     return [hop for hop in end.ways.graph.edges_from(port.interface) if hop.link == LinkKind.NVLINK]
 
 
-def _weak(network: Network, end: End, port: NetworkPort) -> list[str]:
+def _weak(end: End, port: NetworkPort) -> list[str]:
     """Return what drivers say against the NVLink fabric of a GPU that is a port of it."""
-    if network.transport is not Transport.NVLINK:
-        return []
     gpus = (gpu for gpu in end.snapshot.gpus if f"gpu{gpu.index}" == port.interface)
     return [said for gpu in gpus if (said := weakness(gpu))]

@@ -32,22 +32,44 @@ AS_USUAL = Comparison()
 
 
 def estimate(path: Path, comparison: Comparison) -> Estimate:
-    """Return the estimated time of one transfer over a path.
+    """Return the estimated time of one transfer over a path."""
+    bandwidth, latency = path.bandwidth_bytes_per_second, path.latency_seconds
+    measured = path.measured_age_seconds is not None
+    return estimate_of(path.type, bandwidth, latency, path.evidence, comparison, measured=measured)
+
+
+def estimate_of(
+    kind: PathType,
+    bandwidth: float | None,
+    latency: float | None,
+    evidence: Evidence,
+    comparison: Comparison,
+    *,
+    measured: bool,
+) -> Estimate:
+    """Return the estimated time of one transfer over a path of such figures.
 
     Every flow gets the same share of the bottleneck. Unknown bandwidth leaves the time unknown.
+
+    Args:
+        kind: type of the path.
+        bandwidth: bytes/s.
+        latency: seconds.
+        evidence: of the bandwidth.
+        comparison: what it is estimated for.
+        measured: somebody has measured the path.
     """
-    bandwidth, latency = path.bandwidth_bytes_per_second, path.latency_seconds
     share = None if bandwidth is None else bandwidth / comparison.flows
     transfer = None if share is None else comparison.bytes / share
     return Estimate(
         bytes=comparison.bytes,
         flows=comparison.flows,
-        time_seconds=time_of(path.type, bandwidth, latency, comparison),
+        time_seconds=time_of(kind, bandwidth, latency, comparison),
         latency_seconds=latency,
         transfer_seconds=transfer,
         share_bytes_per_second=share,
-        latency_evidence=Evidence.ASSUMED if path.measured_age_seconds is None else Evidence.MEASURED,
-        bandwidth_evidence=path.evidence,
+        latency_evidence=Evidence.MEASURED if measured else Evidence.ASSUMED,
+        bandwidth_evidence=evidence,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Hop, Path
 from fabricd.paths.estimate import AS_USUAL, Comparison
-from fabricd.paths.rank import RankKey, figures_of, order_key
+from fabricd.paths.rank import OrderKey, RankKey, figures_of, order_key
 from fabricd.units import format_bandwidth, format_latency, format_size, format_time
 
 _ROLE = 2  #: place in ``OrderKey``
@@ -18,16 +18,20 @@ def explained(paths: Sequence[Path], comparison: Comparison = AS_USUAL) -> tuple
         return ()
     best = paths[0]
     first = replace(best, because=(*best.because, *_facts(best), *_why_first(best, paths[1:])))
+    if not paths[1:]:
+        return (first,)
+    key = order_key(figures_of(best), comparison)
     others = [
-        replace(path, because=(*path.because, *_facts(path), why_behind(path, best, comparison))) for path in paths[1:]
+        replace(path, because=(*path.because, *_facts(path), _why_behind(path, best, key, comparison)))
+        for path in paths[1:]
     ]
     return (first, *others)
 
 
-def why_behind(path: Path, best: Path, comparison: Comparison) -> str:
+def _why_behind(path: Path, best: Path, key: OrderKey, comparison: Comparison) -> str:
     """Return the fact that puts a path behind a better one: the first part of the order in which they differ."""
     *mine, my_figures = order_key(figures_of(path), comparison)
-    *theirs, their_figures = order_key(figures_of(best), comparison)
+    *theirs, their_figures = key
     if path.role == best.role:  # an NVLink domain comes before what is for data, but that is not the reason
         mine[_ROLE] = theirs[_ROLE]
     part = next((index for index, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b), len(mine))

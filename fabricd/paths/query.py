@@ -21,7 +21,7 @@ from fabricd.paths.explain import explained
 from fabricd.paths.explain_between import better_classes_between
 from fabricd.paths.explain_classes import better_classes_within
 from fabricd.paths.flow import capacity
-from fabricd.paths.rank import order_key, ranked, with_places
+from fabricd.paths.rank import order_key, ranked
 from fabricd.paths.search import MAX_CANDIDATES, PathSearch
 from fabricd.paths.sketch import best_of_each
 from fabricd.paths.ways import PORTS
@@ -103,7 +103,8 @@ def find_paths(
         # All networks of the best one's transport: those of others may share its ports.
         alike = [network for network in networks.networks if network.transport is found[0].transport]
         total = capacity(joined(start, goal, alike, measured), start.name, goal.name, across=True)
-    shown = with_places(map(path_over, best_of_each(found, candidates)), comparison)
+    best = best_of_each(found, candidates)
+    shown = [path_over(one, comparison, rank) for rank, one in enumerate(best, start=1)]
     return replace(told, paths=explained(shown, comparison), rejected=tuple(rejected), capacity=total)
 
 

@@ -118,11 +118,7 @@ def rank_key(one: Figures) -> RankKey:
 
 def ranked(paths: Iterable[Path], comparison: Comparison) -> tuple[Path, ...]:
     """Return the paths best first, each with its estimate, and with its place in ``rank``."""
-    return with_places(sorted(paths, key=lambda path: order_key(figures_of(path), comparison)), comparison)
-
-
-def with_places(paths: Iterable[Path], comparison: Comparison) -> tuple[Path, ...]:
-    """Return paths that are in order, each with its estimate and its place."""
+    in_order = sorted(paths, key=lambda path: order_key(figures_of(path), comparison))
     return tuple(
-        replace(path, estimate=estimate(path, comparison), rank=place) for place, path in enumerate(paths, start=1)
+        replace(path, estimate=estimate(path, comparison), rank=place) for place, path in enumerate(in_order, start=1)
     )

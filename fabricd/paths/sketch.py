@@ -18,21 +18,9 @@ class Sketch(NamedTuple):
     crossing: Crossing
     figures: Figures
     gdr: bool | None  #: GPUDirect at each end that is a GPU; ``None``: there is none, or it is not known
-
-    @property
-    def transport(self) -> Transport:
-        """What carries the bytes."""
-        return self.crossing.network.transport
-
-    @property
-    def is_straight(self) -> bool:
-        """It leads by the ports nearest to both ends, without a relay."""
-        return all(side.nearest and not side.way.relay for side in (self.crossing.near, self.crossing.far))
-
-    @property
-    def is_relayed(self) -> bool:
-        """Another GPU passes its data on."""
-        return bool(self.crossing.near.way.relay or self.crossing.far.way.relay)
+    transport: Transport  #: what carries the bytes
+    is_straight: bool  #: it leads by the ports nearest to both ends, without a relay
+    is_relayed: bool  #: another GPU passes its data on
 
 
 def sketch(crossing: Crossing) -> Sketch:
@@ -40,12 +28,11 @@ def sketch(crossing: Crossing) -> Sketch:
     network, near, far = crossing.network, crossing.near, crossing.far
     way, back = near.way, far.way
     bandwidth, evidence = carried(crossing)
-    nvlink = network.transport is Transport.NVLINK and all(
-        hop.link == LinkKind.NVLINK for hop in (*way.hops, *back.hops)
-    )
+    transport = network.transport
+    nvlink = transport is Transport.NVLINK and all(hop.link == LinkKind.NVLINK for hop in (*way.hops, *back.hops))
     figures = Figures(
         PathType.NVL if nvlink else PathType.NET,
-        network.transport,
+        transport,
         network.name,
         network.role,
         _is_unverified(crossing),
@@ -61,7 +48,9 @@ def sketch(crossing: Crossing) -> Sketch:
     )
     gdr = {side.way.gdr for side in (near, far) if side.end.vertex.kind is VertexKind.GPU}
     direct = None if nvlink else False if False in gdr else True if gdr == {True} else None
-    return Sketch(crossing, figures, direct)
+    relayed = bool(way.relay or back.relay)
+    straight = near.nearest and far.nearest and not relayed
+    return Sketch(crossing, figures, direct, transport, straight, relayed)
 
 
 def carried(crossing: Crossing) -> tuple[float | None, Evidence]:
@@ -101,10 +90,12 @@ def best_of_each(found: Sequence[Sketch], count: int) -> list[Sketch]:
         lambda one: (one.transport, one.gdr),
     )
     for kind in kinds:
-        seen = {None, *(kind(found[place]) for place in chosen)}
-        for place, one in enumerate(found):
-            what = kind(one)
-            if what not in seen:
-                seen.add(what)
+        if len(chosen) >= count:
+            break
+        what = [kind(one) for one in found]
+        seen = {None, *(what[place] for place in chosen)}
+        for place, one in enumerate(what):
+            if one not in seen:
+                seen.add(one)
                 chosen.append(place)
     return [found[place] for place in sorted(chosen[:count])]
