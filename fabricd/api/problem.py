@@ -82,7 +82,7 @@ def _http_problem(request: Request, error: HTTPException, routes: Iterable[BaseR
         detail = f"{request.method[:20]} is not possible at {path}"
     headers: dict[str, Any] = dict(error.headers or {})
     if status == 405:
-        headers["Allow"] = _methods(request.scope["path"], routes)
+        headers["Allow"] = _methods(request.scope["path"], [*routes, *request.app.routes])
     hint = f"possible: {headers['Allow']}" if "Allow" in headers else "GET /openapi.json lists what there is"
     problem = Problem(
         type=f"urn:fabricd:error:{_HTTP_CODES.get(status, 'http')}",

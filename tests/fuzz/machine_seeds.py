@@ -12,7 +12,7 @@ from tests.support.machine_run import FAST, context_of
 from tests.support.nodes import hgx, nvl_tray
 
 #: Small ones, each of another kind.
-_MACHINES = ("empty", "broken", "gh200", "rtx3090-bridge", "vm-flat", "gtx-mlx4", "mig-a100")
+_MACHINES = ("broken", "gh200", "vm-flat", "mig-a100")
 _REAL = Path(__file__).parents[1] / "machines/microvm/capture.json"
 
 

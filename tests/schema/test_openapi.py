@@ -31,9 +31,9 @@ from tests.support.daemon import RunningDaemon
 load_all_checks()
 
 #: Requests of each kind for each operation.
-REQUESTS = int(os.environ.get("FABRICD_SCHEMA_REQUESTS", "6"))
+REQUESTS = int(os.environ.get("FABRICD_SCHEMA_REQUESTS", "5"))
 #: Plans are made in a process each.
-_DEAR = {"/v1/plans": 6}
+_DEAR = {"/v1/plans": 5}
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
