@@ -20,11 +20,13 @@ missing_packages() {
     [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
     command -v ip >/dev/null && command -v tc >/dev/null || missing+=(iproute2)
     if [ "$wanted" = tests ]; then
-        # A small NVML is built from C, and InfiniBand fabrics are simulated.
+        # A small NVML is built from C, InfiniBand fabrics are simulated, and examples of docs/ are run.
         command -v gcc >/dev/null || missing+=(gcc)
         [ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
         command -v ibsim >/dev/null || missing+=(ibsim-utils)
         command -v ibnetdiscover >/dev/null || missing+=(infiniband-diags)
+        command -v curl >/dev/null || missing+=(curl)
+        command -v openssl >/dev/null || missing+=(openssl)
     fi
     echo "${missing[@]}"
 }
