@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fabric_client.cli.env import EnvFormat, env
-from fabric_client.cli.env_format import nccl_conf_text, shell_text
+from fabric_client.cli.env_format import nccl_conf_text, shell_text, slurm_text
 from fabricd.errors import InputError
 from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus
 from fabricd.model.codec import to_json
@@ -60,6 +60,14 @@ def test_nccls_own_file_holds_nccls_settings_only_unquoted():
     assert nccl_conf_text(told) == "# it\\njoins\nNCCL_NET=AWS Libfabric\n"
     with pytest.raises(InputError, match="cannot be written"):
         nccl_conf_text([Setting(name="NCCL_NET", value="a\nNCCL_DEBUG=INFO")])
+
+
+def test_slurm_gets_values_as_they_stand_and_none_that_it_would_shorten():
+    told = [Setting(name="NCCL_IB_HCA", value="=mlx5_0:1,$x 'y'", because="it joins"), Setting(name="E", value="")]
+    assert slurm_text(told) == "export NCCL_IB_HCA==mlx5_0:1,$x 'y'\nexport E=\n"
+    for value in ("a\nexport LD_PRELOAD=x", "a ", "\ta"):
+        with pytest.raises(InputError, match="TaskProlog"):
+            slurm_text([Setting(name="A", value=value)])
 
 
 @pytest.fixture

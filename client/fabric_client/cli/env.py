@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fabric_client.cli.env_format import nccl_conf_text, shell_text
+from fabric_client.cli.env_format import nccl_conf_text, shell_text, slurm_text
 from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
 from fabric_client.cli.show import clean, print_json
 from fabric_client.cli.source import FromOption, load
 from fabric_client.cli.topology_option import TopologyOption, with_topology
 from fabric_client.joining import local_view
-from fabricd.errors import InputError, UnknownNameError
+from fabricd.errors import InputError, NoNetworkError, UnknownNameError
 from fabricd.graph.nccl_xml_corrected import corrected_document
+from fabricd.model.device import InterfaceKind
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group_hosts import node_of
 from fabricd.plan.settings import ENGINES, SiteChoices, as_seen, of_node, settings_for
@@ -26,9 +27,12 @@ class EnvFormat(StrEnum):
     SHELL = "shell"
     JSON = "json"
     NCCL_CONF = "nccl.conf"
+    SLURM = "slurm"
 
 
-FormatOption = Annotated[EnvFormat, typer.Option("--format", "-f", help='shell is for eval "$(fabricctl env)".')]
+FormatOption = Annotated[
+    EnvFormat, typer.Option("--format", "-f", help='shell is for eval "$(fabricctl env)", slurm for a TaskProlog.')
+]
 NodeOption = Annotated[str, typer.Option("--node", help="Whose ranks it is for; by default this host's.")]
 RankOption = Annotated[int | None, typer.Option("--rank", min=0, help="Whom it is for, counted over the nodes' GPUs.")]
 EngineOption = Annotated[str, typer.Option("--engine", help=f"Of {', '.join(ENGINES)}; several by commas.")]
@@ -44,6 +48,11 @@ TopoFileOption = Annotated[
     str, typer.Option("--topo-file", help="Set NCCL_TOPO_FILE to this path on all nodes (see export).")
 ]
 _MAX_CHANGES = 8
+#: What can be done in a container whose interfaces the daemon does not know.
+_CONTAINED = (
+    "this process has {seen}, and none of its host's interfaces, as in a container's own network; give it the host's "
+    "(Kubernetes: hostNetwork: true) or an interface on the job's network"
+)
 _ALL_ENGINES = ",".join(ENGINES)
 
 
@@ -91,12 +100,19 @@ def env(
         graph_file=graph_file,
         topo_files=dict.fromkeys(job, topo_file) if topo_file else None,
     )
-    found = settings_for(job, engines=[name for name in engine.split(",") if name], site=site)
+    try:
+        found = settings_for(job, engines=[name for name in engine.split(",") if name], site=site)
+    except NoNetworkError as error:
+        if here and not _on_its_network(job[here]):
+            raise NoNetworkError(error.message, hint=_CONTAINED.format(seen=_addresses(job[here]))) from error
+        raise
     chosen = of_node(found, own, rank=rank)
     if output is EnvFormat.JSON:
         print_json({"nodes": list(job), "node": own, "rank": rank, "settings": chosen})
     elif output is EnvFormat.NCCL_CONF:
         typer.echo(_heading(job, own, corrected=bool(topo_file)) + nccl_conf_text(chosen), nl=False)
+    elif output is EnvFormat.SLURM:
+        typer.echo(slurm_text(chosen), nl=False)
     else:
         typer.echo(_heading(job, own, corrected=bool(topo_file)) + shell_text(chosen), nl=False)
 
@@ -112,6 +128,20 @@ def _seen_from_here(job: dict[str, Snapshot]) -> str:
     if here:
         job[here] = as_seen(job[here], view)
     return here
+
+
+def _on_its_network(seen: Snapshot) -> bool:
+    """Return whether a process has any of its host's interfaces; a container mostly has none."""
+    return any(one.kind not in (InterfaceKind.LOOPBACK, InterfaceKind.OTHER) for one in seen.interfaces)
+
+
+def _addresses(seen: Snapshot) -> str:
+    told = [
+        f"{one.name} ({', '.join(f'{address.address}/{address.prefix_length}' for address in one.addresses)})"
+        for one in seen.interfaces
+        if one.addresses and one.kind is not InterfaceKind.LOOPBACK
+    ]
+    return ", ".join(told) or "no interface"
 
 
 def _node_of_rank(job: Mapping[str, Snapshot], rank: int) -> str:

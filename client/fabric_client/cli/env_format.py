@@ -1,4 +1,4 @@
-"""Settings as text that a shell, or NCCL, reads. Values come from names of devices, which may hold anything."""
+"""Settings as text that a shell, NCCL or Slurm reads. Values come from names of devices, which may hold anything."""
 
 import re
 from collections.abc import Iterable
@@ -33,6 +33,20 @@ def nccl_conf_text(settings: Iterable[Setting]) -> str:
             if not one.value.isprintable() or one.value != one.value.strip():
                 raise InputError(f"{one.name} cannot be written into nccl.conf: {one.value[:80]!r}")
             lines.append(f"{_comment(one, '')}\n{_checked(one)}={one.value}\n")
+    return "".join(lines)
+
+
+def slurm_text(settings: Iterable[Setting]) -> str:
+    """Return lines as Slurm takes them from a TaskProlog: ``export NAME=value``, the value as it stands, no reasons.
+
+    Raises:
+        InputError: a value that cannot stand on a line, or that Slurm would shorten.
+    """
+    lines = []
+    for one in settings:
+        if not one.value.isprintable() or one.value != one.value.strip():
+            raise InputError(f"{one.name} cannot be told by a TaskProlog: {one.value[:80]!r}")
+        lines.append(f"export {_checked(one)}={one.value}\n")
     return "".join(lines)
 
 
