@@ -107,6 +107,7 @@ def package() -> str:
     assert not answers()
     assert CONFIG.exists()
     run("dpkg", "--purge", "fabricd")
-    left = run("find", "/usr", "/opt", "/etc", "/run", "-name", "*fabric*").split()
+    assert not PREFIX.exists()
+    left = run("find", "/usr", "/etc", "/run", "-name", "*fabric*").split()
     assert left == [], left
     return f"{deb.name}, {deb.stat().st_size / 1e6:.0f} MB"
