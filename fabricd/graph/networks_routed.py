@@ -1,9 +1,14 @@
-"""Ways between two nodes that share no subnet: by their routes. That a router passes it on is assumed."""
+"""Ways between two nodes that share no subnet: by their routes. That a router passes it on is assumed.
+
+Where an address has a table of its own, by a rule, its packets go by that: so each of several rails has its gateway.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
 
+from fabricd.model.device import Route
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
@@ -12,6 +17,10 @@ from fabricd.model.snapshot import Snapshot
 MAX_PORTS = 64
 #: Routes of a node that are looked at; routers of the internet have a million.
 MAX_ROUTES = 1024
+#: Likewise rules by source address, and routes of the table of each.
+MAX_RULES, MAX_RULE_ROUTES = 64, 64
+#: What comes after the main table is for what that has no route to.
+_MAIN_PRIORITY = 32766
 
 _BY_IP = frozenset({Transport.ETHERNET, Transport.SLINGSHOT})
 
@@ -31,14 +40,14 @@ def routed_networks(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) 
     ports = [(network, port) for network in apart for port in network.ports]
     near_ones = [one for one in ports if one[1].node == ours][:MAX_PORTS]
     far_ones = [one for one in ports if one[1].node == theirs][:MAX_PORTS]
-    there, back = _Routes(a if near_ones and far_ones else None), _Routes(b if near_ones and far_ones else None)
-    leaves = {port.address: there.to(port.address) for _, port in far_ones}
-    returns = {port.address: back.to(port.address) for _, port in near_ones}
+    if not near_ones or not far_ones:
+        return
+    there, back = Routes(a), Routes(b)
     for near_net, near in near_ones:
         for far_net, far in far_ones:
-            (out, by), (home, by_too) = leaves[far.address], returns[near.address]
-            if out == near.interface and home == far.interface:
-                yield _routed((near_net, far_net), (near, far), by_default=0 in (by, by_too))
+            out, home = there.to(far.address, near.address), back.to(near.address, far.address)
+            if out.interface == near.interface and home.interface == far.interface:
+                yield _routed((near_net, far_net), (near, far), by_default=out.by_default or home.by_default)
 
 
 def _routed(nets: tuple[Network, Network], ports: tuple[NetworkPort, NetworkPort], *, by_default: bool) -> Network:
@@ -65,26 +74,71 @@ def _routed(nets: tuple[Network, Network], ports: tuple[NetworkPort, NetworkPort
     )
 
 
-class _Routes:
-    """The routes of a node, read once."""
+class Led(NamedTuple):
+    """How packets to an address leave a node."""
 
-    def __init__(self, snapshot: Snapshot | None) -> None:
-        self._routes = [
-            (network, -(route.metric or 0), route.interface)
-            for route in (snapshot.routes if snapshot is not None else ())[:MAX_ROUTES]
-            if (network := _destination(route.destination, route.family)) is not None
+    interface: str = ""  #: "": they do not
+    by_default: bool = False  #: only as all that no other route is for; not by a table that their source has alone
+
+
+class Routes:
+    """The routes of a node, each read once.
+
+    Args:
+        snapshot: of the node.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._main = _Table(snapshot.routes[:MAX_ROUTES])
+        rules = [rule for rule in snapshot.routing_rules[:MAX_RULES] if rule.priority < _MAIN_PRIORITY]
+        self._rules = [
+            (source, _Table(rule.routes[:MAX_RULE_ROUTES]))
+            for rule in sorted(rules, key=lambda one: one.priority)
+            if (source := _destination(rule.source, rule.family)) is not None
         ]
 
-    def to(self, address: str) -> tuple[str, int]:
-        """Return the interface that packets to an address leave by, "" for none, and the length of the prefix."""
+    def to(self, address: str, source: str) -> Led:
+        """Return how packets leave.
+
+        Args:
+            address: where they go.
+            source: of the node's addresses the one that they come from: it may have a table of its own.
+        """
+        if self._rules:
+            own = ip_address(source)
+            for sources, table in self._rules:
+                if own.version == sources.version and own in sources and (found := table.to(address)).interface:
+                    return Led(found.interface)
+        return self._main.to(address)
+
+
+class _Table:
+    """A routing table, and what it answered."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._routes = [
+            (network, -(route.metric or 0), route.interface)
+            for route in routes
+            if (network := _destination(route.destination, route.family)) is not None
+        ]
+        self._answers: dict[str, Led] = {}
+
+    def to(self, address: str) -> Led:
+        if address not in self._answers:
+            self._answers[address] = self._find(address)
+        return self._answers[address]
+
+    def _find(self, address: str) -> Led:
         target = ip_address(address)
         found = [
             (network.prefixlen, metric, interface)
             for network, metric, interface in self._routes
             if network.version == target.version and target in network
         ]
-        length, _, interface = max(found, default=(0, 0, ""), key=lambda one: one[:2])
-        return interface, length
+        if not found:
+            return Led()
+        length, _, interface = max(found, key=lambda one: one[:2])
+        return Led(interface, by_default=length == 0)
 
 
 def _destination(text: str, family: int) -> IPv4Network | IPv6Network | None:

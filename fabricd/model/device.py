@@ -94,7 +94,7 @@ class IpAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A route of the main table."""
+    """A route of a table."""
 
     destination: str  #: "10.1.0.0/24"; "default" for 0.0.0.0/0 and ::/0
     family: int

@@ -8,6 +8,7 @@ from fabricd.model.infiniband import IbFabric
 from fabricd.model.network import NetworkRule
 from fabricd.model.observation import ProbeReport
 from fabricd.model.placement import Position
+from fabricd.model.routing import RoutingRule
 from fabricd.model.topology_file import TopologyFile
 
 #: History: 1 (2026-11-30) the first.
@@ -31,7 +32,8 @@ class Snapshot:
     numa: tuple[NumaNode, ...] = ()
     pci: tuple[PciDevice, ...] = ()
     interfaces: tuple[NetInterface, ...] = ()
-    routes: tuple[Route, ...] = ()
+    routes: tuple[Route, ...] = ()  #: of the main table
+    routing_rules: tuple[RoutingRule, ...] = ()  #: by source address alone, in order of priority
     gpu_driver: GpuDriver | None = None
     gpus: tuple[Gpu, ...] = ()
     hcas: tuple[Hca, ...] = ()

@@ -146,6 +146,7 @@ def _facts(name: str, view: LocalView, known: Snapshot | None) -> Snapshot:
         numa=known.numa,
         interfaces=interfaces,
         routes=known.routes if same_namespace else (),
+        routing_rules=known.routing_rules if same_namespace else (),
         lldp=known.lldp if same_namespace else (),
         hcas=tuple(_hcas(view, known)),
         ib_fabrics=known.ib_fabrics if same_namespace else (),

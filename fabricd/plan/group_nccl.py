@@ -139,7 +139,14 @@ def _seen(place: Place, nodes: Mapping[str, Snapshot]) -> Snapshot:
     if known is None:
         return place.facts
     facts = place.facts
-    return replace(known, interfaces=facts.interfaces, routes=facts.routes, lldp=facts.lldp, hcas=facts.hcas)
+    return replace(
+        known,
+        interfaces=facts.interfaces,
+        routes=facts.routes,
+        routing_rules=facts.routing_rules,
+        lldp=facts.lldp,
+        hcas=facts.hcas,
+    )
 
 
 def _socket_settings(best: Rated, hosts: Hosts) -> list[Setting]:

@@ -2,19 +2,25 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
+from fabricd.model.routing import RoutingRule
 from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeNotRun, ProbeResult, ProbeUnsupported
 from fabricd.probe.files import FieldReader
 from fabricd.probe.net_sysfs import Hardware, dump_sysfs, is_same_interface, rdma_devices, read_hardware
 from fabricd.probe.netlink_dump import DriverFacts, LinkFacts, NetlinkDump, SpeedFacts, dump_kernel
+from fabricd.probe.netlink_routes import RT_TABLE_MAIN
 
 #: Where a replay keeps the kernel's answers, in the folder of recorded answers.
 RECORDED = "netlink.json"
 _IFF_UP = 0x1
+#: Routes of a table that a rule names: a rail's has a handful.
+_MAX_RULE_ROUTES = 64
 _ARPHRD_INFINIBAND, _ARPHRD_LOOPBACK = 32, 772
 # Ports of an embedded switch that stand for a virtual or sub-function.
 # Source: kernel Documentation/networking/devlink/devlink-port.rst, phys_port_name.
@@ -34,7 +40,7 @@ _PAIRS = ("veth", "netkit")  #: their lower link is the other end, not a parent
 
 
 class NetlinkProbe:
-    """Network interfaces and the main routing table of this network namespace."""
+    """Network interfaces, the main routing table of this network namespace, and those that addresses have alone."""
 
     name = "netlink"
     deadline_seconds = 10.0
@@ -52,19 +58,40 @@ class NetlinkProbe:
         if not dump.links:
             raise ProbeAbsent("no network interface: " + ("; ".join(read.notes[:3]) or f"{net} is missing or empty"))
         interfaces = _interfaces(dump, net, rdma_devices(ctx.roots.sys, read), read)
-        names = {link.index: link.name for link in dump.links}
-        routes = tuple(
-            Route(
+        facts = {
+            "interfaces": interfaces,
+            "routes": tuple(_routes(dump, RT_TABLE_MAIN)),
+            "routing_rules": tuple(_rules(dump, read)),
+        }
+        return ProbeResult(facts=facts, notes=tuple(read.notes))
+
+
+def _routes(dump: NetlinkDump, table: int, family: int | None = None) -> Iterator[Route]:
+    names = {link.index: link.name for link in dump.links}
+    for route in dump.routes:
+        if route.table == table and route.index in names and family in (None, route.family):
+            yield Route(
                 destination=route.destination,
                 family=route.family,
                 interface=names[route.index],
                 gateway=route.gateway,
                 metric=route.metric,
             )
-            for route in dump.routes
-            if route.index in names
+
+
+def _rules(dump: NetlinkDump, read: FieldReader) -> Iterator[RoutingRule]:
+    """Yield the rules with the routes of their tables: small ones, or else it is no rail's."""
+    for rule in sorted(dump.rules, key=lambda one: one.priority):
+        routes = tuple(islice(_routes(dump, rule.table, rule.family), _MAX_RULE_ROUTES + 1))
+        if len(routes) > _MAX_RULE_ROUTES:
+            read.note(f"table {rule.table}", f"it has more than {_MAX_RULE_ROUTES} routes; the rest is left out")
+        yield RoutingRule(
+            source=rule.source,
+            family=rule.family,
+            priority=rule.priority,
+            table=rule.table,
+            routes=routes[:_MAX_RULE_ROUTES],
         )
-        return ProbeResult(facts={"interfaces": interfaces, "routes": routes}, notes=tuple(read.notes))
 
 
 def _dump(ctx: ProbeContext, net: Path, read: FieldReader) -> NetlinkDump:

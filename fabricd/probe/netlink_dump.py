@@ -1,29 +1,26 @@
 """What the kernel answers about its network by netlink, as plain data that can be recorded and replayed.
 
-A live dump takes five netlink requests whatever the number of interfaces, so that hundreds of SR-IOV functions
+A live dump takes six netlink requests whatever the number of interfaces, so that hundreds of SR-IOV functions
 cost their size and not a request each; only the firmware of what may be hardware, and the mode of a team, are asked
 one by one.
 """
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from socket import AF_INET, AF_INET6, inet_ntop
 
-from fabricd.netlink import Attributes, Dump, Item, attribute, attributes, dump, generic, nested, unsigned
+from fabricd.netlink import Item, attribute, attributes, dump, generic, nested, unsigned
 from fabricd.probe.ethtool import read_drivers, read_speeds
 from fabricd.probe.files import FieldReader
+from fabricd.probe.netlink_routes import RouteFacts, RuleFacts, all_of, ip_text, read_routes
 from fabricd.smallfile import printable
 
 MAX_LINKS = 20_000
 _MAX_ADDRESSES = 50_000
-#: Kubernetes networks make thousands of routes; a full BGP table has a million, and none of them matters here.
-_MAX_ROUTES = 10_000
 _MAX_TEAMS = 64
 
 # Source: kernel include/uapi/linux/{rtnetlink,if_link,if_addr,if_arp,if_team}.h
-_RTM_GETLINK, _RTM_GETADDR, _RTM_GETROUTE = 18, 22, 26
-_IFINFOMSG, _IFADDRMSG, _RTMSG = struct.Struct("=BxHiII"), struct.Struct("=BBBBi"), struct.Struct("=8BI")
+_RTM_GETLINK, _RTM_GETADDR = 18, 22
+_IFINFOMSG, _IFADDRMSG = struct.Struct("=BxHiII"), struct.Struct("=BBBBi")
 _ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE, _LINKINFO, _STATS64 = 1, 3, 4, 5, 10, 16, 18, 23
 _CARRIER, _LINK_NETNSID, _PHYS_PORT_NAME, _CARRIER_DOWN_COUNT = 33, 37, 38, 48
 _OF_LINK = frozenset(
@@ -35,10 +32,6 @@ _BOND_MODE, _VLAN_ID, _VXLAN_LINK = 1, 1, 3
 _OPER_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 _STATS = struct.Struct("=16xQQ")  # rx_bytes and tx_bytes of struct rtnl_link_stats64
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_F_DADFAILED = 1, 2, 0x08
-_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE, _RTA_VIA = 1, 4, 5, 6, 9, 15, 18
-_OF_ROUTE = frozenset({_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE, _RTA_VIA})
-_NEXT_HOP = struct.Struct("=HBBi")
-_RT_TABLE_MAIN, _RTN_UNICAST = 254, 1
 _ARPHRD_LOOPBACK = 772
 _SCOPES = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
 _BOND_MODES = (
@@ -81,17 +74,6 @@ class AddressFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouteFacts:
-    """One next hop of a unicast route of the main table. Source: RTM_NEWROUTE."""
-
-    destination: str
-    family: int  #: 4 or 6
-    index: int  #: of the link
-    gateway: str = ""
-    metric: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedFacts:
     """What ethtool says of one link. Source: ETHTOOL_MSG_LINKMODES_GET; sysfs ``speed`` and ``duplex``."""
 
@@ -115,7 +97,8 @@ class NetlinkDump:
 
     links: tuple[LinkFacts, ...] = ()
     addresses: tuple[AddressFacts, ...] = ()
-    routes: tuple[RouteFacts, ...] = ()
+    routes: tuple[RouteFacts, ...] = ()  #: of the main table, and of those that rules name
+    rules: tuple[RuleFacts, ...] = ()
     speeds: tuple[SpeedFacts, ...] = ()
     drivers: tuple[DriverFacts, ...] = ()
     notes: tuple[str, ...] = ()  #: what the kernel did not tell
@@ -128,18 +111,19 @@ def dump_kernel(read: FieldReader) -> NetlinkDump:
         OSError: netlink is not to be had (a sandbox without it), or the kernel refused.
         ValueError: what answered is no netlink.
     """
-    links = _all(dump(_RTM_GETLINK, _IFINFOMSG, _OF_LINK, limit=MAX_LINKS), MAX_LINKS, "links", read)
-    addresses = _all(
+    links = all_of(dump(_RTM_GETLINK, _IFINFOMSG, _OF_LINK, limit=MAX_LINKS), MAX_LINKS, "links", read)
+    addresses = all_of(
         dump(_RTM_GETADDR, _IFADDRMSG, (_IFA_ADDRESS, _IFA_LOCAL), limit=_MAX_ADDRESSES),
         _MAX_ADDRESSES, "addresses", read,
     )  # fmt: skip
-    routes = _all(dump(_RTM_GETROUTE, _RTMSG, _OF_ROUTE, limit=_MAX_ROUTES), _MAX_ROUTES, "routes", read)
+    routes, rules = read_routes(read)
     facts = _with_team_modes([link_facts(link) for link in links], read)
     hardware = [link.name for link in facts if not link.kind and link.hardware_type != _ARPHRD_LOOPBACK]
     return NetlinkDump(
         links=tuple(facts),
         addresses=tuple(fact for address in addresses if (fact := address_facts(address))),
-        routes=tuple(fact for route in routes for fact in route_facts(route)),
+        routes=routes,
+        rules=rules,
         speeds=tuple(
             SpeedFacts(index=index, megabits_per_second=speed.megabits_per_second, duplex=speed.duplex)
             for index, speed in read_speeds(MAX_LINKS, read).items()
@@ -149,14 +133,6 @@ def dump_kernel(read: FieldReader) -> NetlinkDump:
             for name, driver in read_drivers(hardware, read).items()
         ),
     )
-
-
-def _all(found: Dump, limit: int, what: str, read: FieldReader) -> list[Item]:
-    if not found.consistent:
-        read.note(what, "they changed at each try to list them; the list may lack some")
-    if len(found.items) > limit:
-        read.note(what, f"more than {limit}; the rest is left out")
-    return found.items[:limit]
 
 
 def link_facts(link: Item) -> LinkFacts:
@@ -228,46 +204,7 @@ def address_facts(address: Item) -> AddressFacts | None:
     family, prefix_length, flags, scope, index = address.fields
     # On a point-to-point link IFA_ADDRESS is the other end.
     raw = address.attributes.get(_IFA_LOCAL) or address.attributes.get(_IFA_ADDRESS)
-    text = _ip(family, raw)
+    text = ip_text(family, raw)
     if not text or flags & _IFA_F_DADFAILED:
         return None
     return AddressFacts(index=index, address=text, prefix_length=prefix_length, scope=_SCOPES.get(scope, str(scope)))
-
-
-def _ip(family: int, raw: bytes | None) -> str:
-    return inet_ntop(family, raw) if raw and (family, len(raw)) in ((AF_INET, 4), (AF_INET6, 16)) else ""
-
-
-def route_facts(route: Item) -> Iterator[RouteFacts]:
-    """Yield what an RTM_NEWROUTE message says: one for each next hop of a unicast route of the main table."""
-    family, destination_bits, _, _, table, _, _, kind, _ = route.fields
-    told = route.attributes
-    if family not in (AF_INET, AF_INET6) or kind != _RTN_UNICAST:
-        return
-    if (unsigned(told.get(_RTA_TABLE)) or table) != _RT_TABLE_MAIN:
-        return
-    destination = _ip(family, told.get(_RTA_DST))
-    for index, hop in _hops(told):
-        via = hop.get(_RTA_VIA, b"")
-        yield RouteFacts(
-            destination=f"{destination}/{destination_bits}" if destination and destination_bits else "default",
-            family=4 if family == AF_INET else 6,
-            index=index,
-            gateway=_ip(family, hop.get(_RTA_GATEWAY)) or _ip(unsigned(via[:2]) or 0, via[2:]),
-            metric=unsigned(told.get(_RTA_PRIORITY)),
-        )
-
-
-def _hops(told: Attributes) -> Iterator[tuple[int, Attributes]]:
-    """Yield each next hop's interface and attributes."""
-    several = told.get(_RTA_MULTIPATH, b"")
-    only = unsigned(told.get(_RTA_OIF))
-    if not several and only is not None:
-        yield only, told
-    offset = 0
-    while offset + _NEXT_HOP.size <= len(several):
-        length, _, _, index = _NEXT_HOP.unpack_from(several, offset)
-        if length < _NEXT_HOP.size:
-            return
-        yield index, attributes(several[offset + _NEXT_HOP.size : offset + length], _OF_ROUTE)
-        offset += length + 3 & ~3

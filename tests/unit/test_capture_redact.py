@@ -15,7 +15,8 @@ from fabricd.probe.host import HostAnswer
 from fabricd.probe.ibfabric import IbFabricAnswer
 from fabricd.probe.instance import InstanceAnswer
 from fabricd.probe.lldp import LldpAnswer
-from fabricd.probe.netlink_dump import AddressFacts, DriverFacts, LinkFacts, NetlinkDump, RouteFacts
+from fabricd.probe.netlink_dump import AddressFacts, DriverFacts, LinkFacts, NetlinkDump
+from fabricd.probe.netlink_routes import RouteFacts, RuleFacts
 from fabricd.probe.nvml import NvmlAnswer
 from fabricd.probe.placement import PlacementAnswer
 from fabricd.probe.site import SiteAnswer
@@ -93,7 +94,11 @@ def answers() -> dict[str, object]:
                 AddressFacts(index=2, address=V6, prefix_length=64),
                 AddressFacts(index=3, address="10.20.30.41", prefix_length=32),
             ),
-            routes=(RouteFacts(destination="10.20.30.0/24", family=4, index=2, gateway=V4),),
+            routes=(
+                RouteFacts(destination="10.20.30.0/24", family=4, index=2, gateway=V4),
+                RouteFacts(destination="10.20.30.0/24", family=4, index=2, gateway=V4, table=101),
+            ),
+            rules=(RuleFacts(source=f"{V4}/32", family=4, table=101, priority=9),),
             drivers=(DriverFacts(interface=f"enx{BARE_MAC}", firmware="28.39.10.02"),),
             notes=(f"enx{BARE_MAC}: {V6}: gone from {HOST}",),
         ),
@@ -161,7 +166,8 @@ def test_joins_hold(both):
     assert bytes.fromhex(tunnel.mac.replace(":", "")) == bytes(map(int, tunnel.addresses[0].address.split(".")))
     assert fabric.switches[0].name == neighbor.system_name == made.positions[0].switches[0]
     assert made.positions[0].nvlink_domain == made.gpus[0].fabric.cluster_uuid
-    assert made.site_networks[0].subnet == made.routes[0].destination
+    assert made.site_networks[0].subnet == made.routes[0].destination == made.routing_rules[0].routes[0].destination
+    assert made.routing_rules[0].source == f"{nic.addresses[0].address}/32"
     assert made.node.name in made.probes[4].notes[0]
     assert made.node.hostname == made.node.name
     assert (hca.firmware, nic.firmware, made.node.kernel) == ("28.39.10.02", "28.39.10.02", "6.1.0.9")

@@ -12,6 +12,7 @@ from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence
 from fabricd.model.path import PathAnswer, PathType, Transport
 from fabricd.model.placement import Position
+from fabricd.model.routing import RoutingRule
 from fabricd.paths.ends import Ends
 from fabricd.paths.query import find_paths
 from fabricd.placement.imported import Imported
@@ -251,6 +252,45 @@ def test_without_a_common_subnet_routes_may_lead_there():
     assert find_paths(routed_pair(back="eth1"), "a", "b").paths == ()
     # With a common subnet there is no need of it.
     assert [crossed(path) for path in find_paths(routed_pair(second="10.1.0.2/24"), "a", "b").paths] == ["10.1.0.0/24"]
+
+
+def two_rails(name, host, *, rules=True):
+    """A node on two rails, each with a subnet of its own, behind a gateway that only its own table names."""
+    cards = tuple(nic(f"rail{at}", f"10.{at}.{host}.1/24", speed_bytes_per_second=10**10) for at in range(2))
+    routes = tuple(Route(destination=f"10.{at}.{host}.0/24", family=4, interface=f"rail{at}") for at in range(2))
+    own = tuple(
+        RoutingRule(
+            source=f"10.{at}.{host}.1/32",
+            family=4,
+            priority=100 + at,
+            table=101 + at,
+            routes=(Route(destination="default", family=4, interface=f"rail{at}", gateway=f"10.{at}.{host}.254"),),
+        )
+        for at in range(2)
+    )
+    return node(name, interfaces=cards, routes=routes, routing_rules=own if rules else ())
+
+
+def test_rails_with_routing_tables_of_their_own_reach_each_other():
+    answer = find_paths(mapping(two_rails("a", 1), two_rails("b", 2)), "a/rail1", "b/rail1")
+    (path,) = answer.paths
+    assert crossed(path) == "routed:10.1.1.0/24+10.1.2.0/24"
+    assert path.unverified == (), "its own table names the way: that is no guess by the way to everywhere"
+    assert find_paths(mapping(two_rails("a", 1), two_rails("b", 2, rules=False)), "a/rail1", "b/rail1").paths == ()
+
+
+def test_a_table_without_a_way_leaves_it_to_the_next_and_one_behind_the_main_table_is_not_asked():
+    a, b = two_rails("a", 1), two_rails("b", 2)
+    first, second = a.routing_rules
+    elsewhere = (Route(destination="10.9.0.0/16", family=4, interface="rail0"),)
+    empty = replace(second, priority=5, table=7, source="10.1.0.0/16", routes=elsewhere)
+    assert (
+        len(find_paths(mapping(replace(a, routing_rules=(empty, first, second)), b), "a/rail1", "b/rail1").paths) == 1
+    )
+    wrong = replace(second, priority=5, routes=(replace(second.routes[0], interface="rail0"),))
+    assert find_paths(mapping(replace(a, routing_rules=(second, wrong)), b), "a/rail1", "b/rail1").paths == ()
+    late = replace(second, priority=32800)
+    assert find_paths(mapping(replace(a, routing_rules=(late,)), b), "a/rail1", "b/rail1").paths == ()
 
 
 def test_between_public_addresses_it_is_the_internet():

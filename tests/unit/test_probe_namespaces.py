@@ -92,6 +92,37 @@ def test_veth_bridge_addresses_and_routes(namespace: Network) -> None:
     assert not [route for route in routes if route[0] in ("10.79.0.0/16", "10.80.0.0/16", "127.0.0.0/8")]
 
 
+def test_a_rail_with_a_routing_table_of_its_own(namespace: Network) -> None:
+    namespace.ip(
+        "link add rail0 type veth peer name leaf0",
+        "link set rail0 up",
+        "link set leaf0 up",
+        "addr add 10.77.0.1/24 dev rail0",
+        "addr add fd77::1/64 dev rail0 nodad",
+        "route add default via 10.77.0.254 table 1001",
+        "route add 10.77.0.0/24 dev rail0 table 1001",
+        "route add 10.99.0.0/16 dev rail0 table 77",
+        "rule add from 10.77.0.1 table 1001 priority 100",
+        "rule add from 10.77.0.1 fwmark 5 table 77",
+        "rule add iif leaf0 table 77",
+        "rule add from 10.77.0.0/24 to 10.99.0.0/16 table 77",
+        "rule add not from 10.77.0.1 table 77",
+        "rule add from 10.77.0.1 prohibit",
+    )
+    namespace.spaces.run(["ip", "-6", "route", "add", "default", "via", "fd77::ff", "dev", "rail0", "table", "1001"])
+    namespace.spaces.run(["ip", "-6", "rule", "add", "from", "fd77::1", "table", "1001", "priority", "101"])
+    snapshot = namespace.snapshot()
+    four, six = snapshot.routing_rules
+    assert (four.source, four.table, four.priority) == ("10.77.0.1/32", 1001, 100)
+    assert {(route.destination, route.gateway, route.interface) for route in four.routes} == {
+        ("default", "10.77.0.254", "rail0"),
+        ("10.77.0.0/24", "", "rail0"),
+    }
+    assert (six.source, six.family) == ("fd77::1/128", 6)
+    assert [(route.destination, route.gateway) for route in six.routes] == [("default", "fd77::ff")]
+    assert not [route for route in snapshot.routes if route.gateway in ("10.77.0.254", "fd77::ff")]
+
+
 @pytest.mark.parametrize(
     ("command", "kind", "parent"),
     [

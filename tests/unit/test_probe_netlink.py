@@ -10,6 +10,7 @@ import pytest
 from fabricd.model.codec import to_json
 from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
 from fabricd.model.observation import Outcome
+from fabricd.model.routing import RoutingRule
 from fabricd.netlink import Item, attributes
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeFailed, ProbeResult, Roots
 from fabricd.probe.net_sysfs import Hardware, is_same_interface
@@ -19,13 +20,12 @@ from fabricd.probe.netlink_dump import (
     DriverFacts,
     LinkFacts,
     NetlinkDump,
-    RouteFacts,
     SpeedFacts,
     address_facts,
     link_facts,
-    route_facts,
     team_mode,
 )
+from fabricd.probe.netlink_routes import RouteFacts, RuleFacts, route_facts, rule_facts
 from fabricd.probe.runner import take_snapshot
 from tests.support.machine_run import FAST
 from tests.support.tree import Link, Pipe, Tree
@@ -405,9 +405,13 @@ def hop(index: int, told: bytes) -> bytes:
             ],
         ),
         ((V4, 24, 254, 6), number(4, 7), []),  # not unicast
-        ((V4, 24, 255, 1), number(4, 7), []),  # of another table
+        ((V4, 0, 255, 1), number(4, 7), [RouteFacts(destination="default", family=4, index=7, table=255)]),
         ((V4, 24, 252, 1), number(15, 254) + attribute(1, b"\x0a\1\0\0"), []),  # the table in full; no interface
-        ((V4, 24, 254, 1), number(15, 1000) + number(4, 7), []),
+        (
+            (V4, 0, 252, 1),
+            number(15, 1000) + number(4, 7),
+            [RouteFacts(destination="default", family=4, index=7, table=1000)],
+        ),
         ((V4, 24, 254, 1), attribute(9, struct.pack("=HBBi", 2, 0, 0, 7)), []),  # a damaged hop
         ((128, 20, 254, 1), number(4, 7), []),  # MPLS
     ],
@@ -416,6 +420,58 @@ def test_routes_as_the_kernel_tells_them(fields: tuple[int, ...], told: bytes, e
     family, bits, table, kind = fields
     route = Item((family, bits, 0, 0, table, 3, 0, kind, 0), attributes(told, _EVERY))
     assert list(route_facts(route)) == expected
+
+
+OWN = attribute(2, b"\x0a\1\0\5") + number(6, 100)
+RULE = RuleFacts(source="10.1.0.5/32", family=4, table=101, priority=100)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told", "expected"),
+    [
+        ((V4, 32, 101, 1, 0), OWN, RULE),
+        ((V4, 32, 252, 1, 0), OWN + number(15, 1000), replace(RULE, table=1000)),
+        ((V4, 0, 255, 1, 0), b"", None),  # from everywhere
+        ((V4, 32, 254, 1, 0), OWN, None),  # to the main table
+        ((V4, 32, 101, 6, 0), OWN, None),  # it drops them
+        ((V4, 32, 101, 1, 2), OWN, None),  # from everywhere but there
+        ((V4, 32, 101, 1, 0), OWN + number(10, 7), None),  # with a mark only
+        ((V4, 32, 101, 1, 0), OWN + attribute(17, b"eth0\0"), None),  # of sockets bound to an interface
+        ((128, 32, 101, 1, 0), OWN, None),  # not IP
+    ],
+)  # fmt: skip
+def test_rules_as_the_kernel_tells_them(fields: tuple[int, ...], told: bytes, expected: RuleFacts | None) -> None:
+    family, bits, table, action, flags = fields
+    rule = Item((family, 0, bits, 0, table, 0, 0, action, flags), attributes(told, _EVERY))
+    assert rule_facts(rule) == expected
+
+
+def test_a_rule_has_the_routes_of_its_table(tmp_path: Path) -> None:
+    dump = NetlinkDump(
+        links=(LinkFacts(index=2, name="rail0", flags=UP),),
+        routes=(
+            RouteFacts(destination="default", family=4, index=2, gateway="10.1.0.254", table=101),
+            RouteFacts(destination="default", family=6, index=2, table=101),
+            RouteFacts(destination="10.1.0.0/24", family=4, index=2),
+            *(RouteFacts(destination=f"10.{one}.0.0/16", family=4, index=2, table=102) for one in range(70)),
+        ),
+        rules=(
+            RuleFacts(source="10.1.0.6/32", family=4, table=102, priority=9),
+            RuleFacts(source="10.1.0.5/32", family=4, table=101, priority=8),
+        ),
+    )
+    result = probe(tmp_path, Tree(), dump)
+    assert result.facts["routes"] == (Route(destination="10.1.0.0/24", family=4, interface="rail0"),)
+    first, second = result.facts["routing_rules"]
+    assert first == RoutingRule(
+        source="10.1.0.5/32",
+        family=4,
+        priority=8,
+        table=101,
+        routes=(Route(destination="default", family=4, interface="rail0", gateway="10.1.0.254"),),
+    )
+    assert (second.source, len(second.routes)) == ("10.1.0.6/32", 64)
+    assert result.notes == ("table 102: it has more than 64 routes; the rest is left out",)
 
 
 class TestSysfsAlone:

@@ -243,7 +243,14 @@ def as_seen(snapshot: Snapshot, view: LocalView) -> Snapshot:
     driver = snapshot.gpu_driver
     if driver is not None and view.imex_channels is not None:
         driver = replace(driver, imex_channels=view.imex_channels)
-    return replace(snapshot, interfaces=facts.interfaces, routes=facts.routes, hcas=facts.hcas, gpu_driver=driver)
+    return replace(
+        snapshot,
+        interfaces=facts.interfaces,
+        routes=facts.routes,
+        routing_rules=facts.routing_rules,
+        hcas=facts.hcas,
+        gpu_driver=driver,
+    )
 
 
 def interface_named(snapshot: Snapshot, name: str) -> NetInterface | None:

@@ -7,7 +7,8 @@ from fabricd.model.codec import from_json, to_json
 from fabricd.model.device import LldpNeighbor
 from fabricd.netlink import Item, attribute, attributes, messages, nested
 from fabricd.probe.lldp_frame import parse_frame
-from fabricd.probe.netlink_dump import LinkFacts, address_facts, link_facts, route_facts, team_mode
+from fabricd.probe.netlink_dump import LinkFacts, address_facts, link_facts, team_mode
+from fabricd.probe.netlink_routes import route_facts, rule_facts
 from tests.fuzz.target import Target
 
 _LINK, _ADDRESS, _ROUTE = struct.Struct("=BxHiII"), struct.Struct("=BBBBi"), struct.Struct("=8BI")
@@ -32,7 +33,8 @@ def _use(payload: bytes) -> None:
     if len(payload) >= _ADDRESS.size:
         address_facts(Item(_ADDRESS.unpack_from(payload), attributes(payload[_ADDRESS.size :], _ALL)))
     if len(payload) >= _ROUTE.size:
-        to_json(list(route_facts(Item(_ROUTE.unpack_from(payload), attributes(payload[_ROUTE.size :], _ALL)))))
+        route = Item(_ROUTE.unpack_from(payload), attributes(payload[_ROUTE.size :], _ALL))
+        to_json([list(route_facts(route)), rule_facts(route)])
     team_mode([Item((), attributes(payload, _ALL))])
 
 
@@ -53,6 +55,7 @@ TARGET = Target(
         _message(16, _LINK.pack(0, 1, 2, 0x1003, 0) + _OF_LINK),
         _message(20, _ADDRESS.pack(2, 24, 0, 0, 2) + attribute(2, b"\x0a\0\0\x01")),
         _message(24, _ROUTE.pack(2, 16, 0, 0, 254, 3, 0, 1, 0) + attribute(1, b"\x0a\1\0\0") + attribute(4, b"\2")),
+        _message(32, _ROUTE.pack(2, 0, 32, 0, 101, 0, 0, 1, 0) + attribute(2, b"\x0a\1\0\5")),
         _message(24, _ROUTE.pack(10, 0, 0, 0, 254, 3, 0, 1, 0) + attribute(9, _VIA_TWO)),
         b"\x01\x80\xc2\0\0\x0e" + bytes(6) + b"\x88\xcc" + _TLVS,
         b"\x01\x80\xc2\0\0\x0e" + bytes(6) + b"\x81\x00\0\x05\x88\xcc" + _TLVS,

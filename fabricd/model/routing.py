@@ -1,0 +1,16 @@
+"""Routing that depends on where packets come from."""
+
+from dataclasses import dataclass
+
+from fabricd.model.device import Route
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingRule:
+    """Packets from some addresses are sent by a table of their own, before the main one is asked."""
+
+    source: str  #: "10.1.0.5/32"
+    family: int
+    priority: int  #: the least is asked first; a table without a route to somewhere leaves it to the next
+    table: int
+    routes: tuple[Route, ...] = ()
