@@ -71,7 +71,7 @@ def networks_of(nodes: Mapping[str, NodePorts], measurements: Sequence[Measureme
     networks = [
         *nvlink_networks(port for one in nodes.values() for port in one.nvlink),
         *as_the_site_says(infiniband, snapshots),
-        *roce_networks({node_id: one.roce for node_id, one in nodes.items()}, ethernet),
+        *roce_networks_of(nodes, ethernet),
         *efa_networks(efa, {node_id: nodes[node_id].stands_in for node_id in efa}, ethernet),
         *gpudirect_tcp_networks({node_id: one.gpudirect for node_id, one in nodes.items()}, ethernet),
         *ethernet,
@@ -82,6 +82,12 @@ def networks_of(nodes: Mapping[str, NodePorts], measurements: Sequence[Measureme
     rejected = [one for node in nodes.values() for one in node.ip[1]]
     refused = [one for node in nodes.values() for one in node.infiniband[1]]
     return NetworkMap(networks=tuple(networks), rejected=(*rejected, *refused))
+
+
+def roce_networks_of(nodes: Mapping[str, NodePorts], ethernet: Sequence[Network]) -> list[Network]:
+    """Return the RoCE networks over some IP networks of nodes, by node_id."""
+    zones = {node_id: zone for node_id, one in nodes.items() if (zone := one.roce_zone)}
+    return roce_networks({node_id: one.roce for node_id, one in nodes.items()}, ethernet, zones)
 
 
 def measurement_between(

@@ -205,14 +205,26 @@ def roce_ports(
     return found
 
 
+def roce_zone(snapshot: Snapshot) -> str:
+    """Return the zone of a node in whose cloud an RDMA network lies in one zone alone; "" for none.
+
+    Source: Google Cloud, VPC documentation, RDMA network profiles: zonal constraint.
+    """
+    return next((one.zone for one in snapshot.positions if one.source == "gcp" and one.zone), "")
+
+
 def roce_networks(
-    ports: Mapping[str, Mapping[str, Sequence[NetworkPort]]], ethernet: Sequence[Network]
+    ports: Mapping[str, Mapping[str, Sequence[NetworkPort]]], ethernet: Sequence[Network], zones: Mapping[str, str]
 ) -> list[Network]:
     """Return RoCE networks: one for each IP network whose interfaces are RDMA devices' own.
+
+    Where nodes stand in different zones and their RDMA networks in one each, one for each zone: the addresses are
+    alike, the networks are not.
 
     Args:
         ports: by node_id, and interface of the node.
         ethernet: IP networks.
+        zones: of the nodes that ``roce_zone`` tells one of.
     """
     networks = []
     for network in ethernet:
@@ -222,17 +234,30 @@ def roce_networks(
             for one in ports[port.node].get(port.interface, ())
         ]
         if members:
-            networks.append(
-                Network(
-                    name=f"roce:{network.name}",
-                    transport=Transport.ROCE,
-                    ports=tuple(members),
-                    role=network.role,
-                    configured=network.configured,
-                    reason=network.reason,
-                )
+            whole = Network(
+                name=f"roce:{network.name}",
+                transport=Transport.ROCE,
+                ports=tuple(members),
+                role=network.role,
+                configured=network.configured,
+                reason=network.reason,
             )
+            networks += _by_zone(whole, zones) if zones else [whole]
     return networks
+
+
+def _by_zone(network: Network, zones: Mapping[str, str]) -> Iterator[Network]:
+    members: dict[str, list[NetworkPort]] = {}
+    for port in network.ports:
+        members.setdefault(zones.get(port.node, ""), []).append(port)
+    if len(members.keys() - {""}) < 2:
+        yield network
+        return
+    for zone in sorted(members):
+        reason = f"{network.reason}, but its nodes are in different zones, which RDMA networks there do not cross"
+        where = f"; these in {zone or 'none that is known'}"
+        name = f"{network.name}@{zone or 'unknown'}"
+        yield replace(network, name=name, ports=tuple(members[zone]), reason=reason + where)
 
 
 def _network_port(node_id: str, hca: Hca, port: HcaPort) -> NetworkPort:

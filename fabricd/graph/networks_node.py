@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from fabricd.graph.networks_efa import efa_ports, stands_in
-from fabricd.graph.networks_fabric import FabricPort, Leaf, fabric_ports, leaves_of, roce_ports
+from fabricd.graph.networks_fabric import FabricPort, Leaf, fabric_ports, leaves_of, roce_ports, roce_zone
 from fabricd.graph.networks_gpudirect import gpudirect_cards
 from fabricd.graph.networks_ip import IpPort, ip_ports
 from fabricd.graph.networks_nvlink import DomainPort, domain_ports
@@ -43,6 +43,11 @@ class NodePorts:
     def roce(self) -> Mapping[str, Sequence[NetworkPort]]:
         """RoCE ports by the interfaces on them."""
         return roce_ports(self.node_id, self.snapshot, self.interfaces)
+
+    @cached_property
+    def roce_zone(self) -> str:
+        """The zone that its RDMA network does not leave, "" where nothing is known of that."""
+        return roce_zone(self.snapshot)
 
     @cached_property
     def efa(self) -> list[NetworkPort]:
@@ -92,7 +97,7 @@ class NodePorts:
     def read(self) -> None:
         """Work out all that networks are found from, but for their rails."""
         _ = self.ip, self.infiniband, self.roce, self.efa, self.stands_in, self.nvlink, self.gpudirect
-        _ = self.surroundings
+        _ = self.surroundings, self.roce_zone
 
 
 @lru_cache(maxsize=1024)

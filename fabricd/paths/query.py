@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from fabricd.errors import InputError
 from fabricd.graph.graph import Graph
-from fabricd.graph.networks import networks_of
-from fabricd.graph.networks_fabric import roce_networks
+from fabricd.graph.networks import networks_of, roce_networks_of
 from fabricd.graph.networks_routed import routed_networks
 from fabricd.graph.placement import positions_of
 from fabricd.model.measurement import Measurement
@@ -92,7 +91,7 @@ def find_paths(
     ports = {end.node_id: end.ports for end in (start, goal)}
     networks = networks_of(ports, measured)
     routed = list(routed_networks(networks.networks, both))
-    roce = roce_networks({node_id: one.roce for node_id, one in ports.items()}, routed)
+    roce = roce_networks_of(ports, routed)
     networks = replace(networks, networks=(*networks.networks, *roce, *routed))
     found, rejected = candidates_across(networks, start, goal, measured)
     found.sort(key=lambda one: order_key(one.figures, comparison))

@@ -12,6 +12,7 @@ from fabricd.model.device import Gid, HcaPort, NetInterface, Route
 from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence, Outcome, ProbeReport
 from fabricd.model.path import Path, PathType, Policy, Transport
+from fabricd.model.placement import Position
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.ends import Ends, likeness
 from fabricd.paths.estimate import MAX_BYTES, Comparison, estimate
@@ -111,6 +112,25 @@ def test_mtus_that_differ_are_said():
 
 def routed(snapshot: Snapshot, far: str) -> Snapshot:
     return replace(snapshot, routes=(Route(destination=far, family=4, interface="ens1", gateway="10.0.0.254"),))
+
+
+def test_in_google_cloud_roce_does_not_leave_a_zone():
+    def at(name: str, address: str, zone: str, source: str = "gcp") -> Snapshot:
+        return replace(roce(name, address), positions=(Position(source=source, zone=zone),))
+
+    a, near, far = (
+        at("a", "10.0.0.1/24", "us-east4-b"),
+        at("b", "10.0.0.2/24", "us-east4-b"),
+        at("b", "10.0.0.2/24", "us-east4-c"),
+    )
+    assert find_paths(mapping(a, near), "a", "b").paths[0].network == "roce:10.0.0.0/24"
+    answer = find_paths(mapping(a, far), "a", "b", explain=True)
+    assert Transport.ROCE not in {path.transport for path in answer.paths}
+    reasons = {one.name: one.reason for one in answer.rejected}
+    assert reasons["roce:10.0.0.0/24@us-east4-b"] == "only a is on it"
+    # One that tells no zone may be in any; other clouds' networks are not of that kind.
+    for other in (roce("b", "10.0.0.2/24"), at("b", "10.0.0.2/24", "2", source="slurm")):
+        assert find_paths(mapping(a, other), "a", "b").paths[0].transport is Transport.ROCE
 
 
 def test_roce_goes_where_routes_lead_though_the_nodes_share_another_subnet():
