@@ -52,7 +52,7 @@ rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daem
 	@python -m tests.rdma $(ARGS)
 
 test-schema: setup-tests ## the HTTP interface against its own description, REQUESTS (300) of each kind for each operation
-	@FABRICD_SCHEMA_REQUESTS=$(REQUESTS) python -m pytest tests/schema --timeout 1200 $(ARGS)
+	@SCHEMA_REQUESTS=$(REQUESTS) python -m pytest tests/schema --timeout 1200 $(ARGS)
 
 fuzz: setup-tests ## fuzz what reads others' text and messages, SECONDS (60) for each of the targets; needs atheris
 	@python -c 'import atheris' 2>/dev/null || python -m pip install --quiet --no-input -e '.[fuzz]'

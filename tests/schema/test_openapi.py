@@ -31,7 +31,7 @@ from tests.support.daemon import RunningDaemon
 load_all_checks()
 
 #: Requests of each kind for each operation.
-REQUESTS = int(os.environ.get("FABRICD_SCHEMA_REQUESTS", "5"))
+REQUESTS = int(os.environ.get("SCHEMA_REQUESTS", "5"))
 #: Plans are made in a process each.
 _DEAR = {"/v1/plans": 5}
 CHECKS = [
