@@ -15,6 +15,7 @@ from fabricd.api.query import parameter_error
 from fabricd.errors import BusyError, FabricError, InputError, TokenError
 from fabricd.model.codec import to_json
 from fabricd.model.problem import MEDIA_TYPE, Problem, problem_of
+from fabricd.shortage import ShortageError
 
 #: Codes of the errors that HTTP itself knows; the rest is the error tree's.
 _HTTP_CODES = {404: "not-found", 405: "method-not-allowed", 413: "too-large", 415: "bad-media-type"}
@@ -60,7 +61,9 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
     """
 
     @app.exception_handler(FabricError)
-    async def _fabric(_request: Request, error: FabricError) -> Response:
+    async def _fabric(request: Request, error: FabricError) -> Response:
+        if isinstance(error, ShortageError):
+            request.app.state.services.shortages.note(error.resource, error.message)
         return problem_response(error)
 
     @app.exception_handler(RequestValidationError)

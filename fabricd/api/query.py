@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from fabricd.api.scope import OPEN
 from fabricd.errors import InputError
-from fabricd.settings import nearest
+from fabricd.nearest import nearest
 
 _SHOWN = 40
 _MAX_FAULTS = 20

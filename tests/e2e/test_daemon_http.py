@@ -273,6 +273,8 @@ def test_too_many_long_polls_are_told_to_come_again(tmp_path):
         refusal = small.get("/v1/node?wait=1.5&generation=1")
         assert (problem(refusal).code, refusal.headers["Retry-After"]) == ("busy", "5")
         assert small.get("/v1/node").status_code == 200
+        assert small.get("/readyz").text == "ready\nshort of long_polls\n"
+        assert 'fabricd_shortages_total{resource="long_polls"} 1.0' in small.get("/metrics").text
         for thread in threads:
             thread.join()
 

@@ -96,7 +96,7 @@ def crowd(node: Node) -> Iterator[None]:
         node.hang_up()
 
 
-def press(cluster: Cluster, said: bytes, word: str) -> None:
+def press(cluster: Cluster, said: bytes, word: str, *, at_once: int) -> None:
     """Open connections, each with a beginning, until the steady daemon says that there are too many.
 
     They may be more than that needs: on a machine that is busy some are refused because they come too fast, and
@@ -106,7 +106,7 @@ def press(cluster: Cluster, said: bytes, word: str) -> None:
         FaultError: it does not come to that, or the daemon does not live meanwhile.
     """
     for _ in range(60):
-        cluster.other.connect(cluster.steady, 250, said)
+        cluster.other.connect(cluster.steady, at_once, said)
         alive(cluster.steady, tries=1)
         with cluster.steady.client() as client:
             if word in client.get("/readyz").text:
@@ -128,12 +128,12 @@ def slow_clients(cluster: Cluster, draw: random.Random) -> None:
 def long_polls(cluster: Cluster, _draw: random.Random) -> None:
     asks = f"GET /v1/events HTTP/1.1\r\n{_head(cluster)}Accept: text/event-stream\r\n\r\n".encode()
     with crowd(cluster.other):
-        press(cluster, asks, "long_polls")
+        press(cluster, asks, "long_polls", at_once=250)
 
 
 def connections(cluster: Cluster, _draw: random.Random) -> None:
     with crowd(cluster.other):
-        press(cluster, b"GET /livez HT", "connections")
+        press(cluster, b"GET /livez HT", "connections", at_once=1000)
 
 
 def descriptors(cluster: Cluster, _draw: random.Random) -> None:
