@@ -58,20 +58,31 @@ def test_a_failure_of_the_group_ends_it():
     assert error.value is lost
 
 
-def test_a_long_wait_naps_and_a_long_transfer_does_not(monkeypatch):
-    monkeypatch.setattr(progress, "_SPIN_SECONDS", 0.02)
+class Clock:
+    """Seconds that pass by a thousandth with each look and as asked in a nap, however busy the machine is."""
 
-    class Bytes:
-        nbytes = 100_000_000  # a second at the slowest rate
+    def __init__(self):
+        self.now = 100.0
+        self.naps = []
 
-    def processor_seconds(*arrays):
-        used = time.thread_time()
-        with pytest.raises(OperationTimeoutError):
-            wait_for(After(10**9), no_failure, timeout=0.4, what="x", arguments=arrays)
-        return time.thread_time() - used
+    def monotonic(self):
+        self.now += 0.001
+        return self.now
 
-    naps, spins = processor_seconds(None), processor_seconds(Bytes())
-    assert naps < spins / 2
+    def sleep(self, seconds):
+        self.naps.append(self.now)
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("nbytes", "spins_seconds"), [(0, 1.0), (100_000_000, 2.0)])
+def test_a_wait_naps_after_a_second_and_what_its_bytes_take_at_the_slowest_rate(monkeypatch, nbytes, spins_seconds):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    arguments = (None, SimpleNamespace(nbytes=nbytes))
+    with pytest.raises(OperationTimeoutError):
+        wait_for(After(10**9), no_failure, timeout=3.0, what="x", arguments=arguments)
+    assert clock.naps[0] - 100.0 == pytest.approx(spins_seconds, abs=0.01)
+    assert len(clock.naps) > 100 * (3.0 - spins_seconds)  # and from then on it naps each time
 
 
 def test_ranks_that_share_cores_look_up_sooner():
