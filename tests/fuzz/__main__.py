@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.fuzz.target import NAMES, ROOT
 
 #: A campaign that does not end by itself so long after its time hangs.
-_GRACE_SECONDS = 120.0
+_GRACE_SECONDS = 300.0
 _STAT = re.compile(r"^stat::(\w+):\s+(\d+)$", re.MULTILINE)
 _COVERAGE = re.compile(r"\bcov: (\d+) ")
 
