@@ -12,6 +12,7 @@ import secrets
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -133,8 +134,19 @@ def run_trap(
 
 def run_and_show(console: Console, seed: int, *, sizes: Sequence[int], rounds: int) -> Outcome:
     """Set the trap once; show what runs while it does, then the table and the verdict."""
+    begun = time.monotonic()
+    stage = ""
+
+    def told(text: str) -> None:
+        nonlocal stage
+        seconds = f"{time.monotonic() - begun:3.0f} s"
+        status.update(f"{seconds}  {text}")
+        if not console.is_terminal and text.partition(", ")[0] != stage:  # nobody sees a line that changes
+            stage = text.partition(", ")[0]
+            console.print(f"{seconds}  {stage}", highlight=False)
+
     with console.status("") as status:
-        outcome = run_trap(seed, sizes=sizes, rounds=rounds, progress=status.update)
+        outcome = run_trap(seed, sizes=sizes, rounds=rounds, progress=told)
     console.print(describe(outcome.draw), highlight=False)
     console.print(table(outcome.draw, outcome.series, default=DEFAULT))
     console.print(f"seed {seed}: {outcome.verdict}", highlight=False)

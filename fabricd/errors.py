@@ -26,6 +26,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from fabricd.nearest import nearest
+
 
 class FabricError(Exception):
     """Root of all errors that fabricd raises on purpose.
@@ -77,7 +79,7 @@ class ConfigError(InputError):
 
 
 class UnknownNameError(InputError):
-    """A name that nothing here bears. The message lists the names that exist."""
+    """A name that nothing here bears. The message lists the names that exist, and which was probably meant."""
 
     code = "unknown-name"
     http_status = 404
@@ -85,7 +87,7 @@ class UnknownNameError(InputError):
     def __init__(self, kind: str, name: str, known: Sequence[str]) -> None:
         shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
         super().__init__(
-            f"no {kind} called {name!r}",
+            f"no {kind} called {name!r}{nearest(name, known, cutoff=0.7)}",
             hint=f"known: {shown}" if known else f"no {kind} is known here",
             details={"kind": kind, "name": name, "known": list(known[:100])},
         )

@@ -1,17 +1,17 @@
 """What one setting may be: from TOML's values, and from the text of environment and command line."""
 
-import difflib
 import ipaddress
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from fabricd.errors import InputError
+from fabricd.nearest import nearest
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -189,12 +189,6 @@ def host_names() -> Kind:
         return tuple(item.lower() for item in names)
 
     return Kind(check, _split)
-
-
-def nearest(word: Any, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """Return ``"; did you mean ...?"`` when a known word is near, else ``""``."""
-    near = difflib.get_close_matches(str(word)[:80], list(known), n=1, cutoff=cutoff)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _expected(value: Any, what: str) -> InputError:

@@ -8,7 +8,8 @@ from typing import Any
 
 from fabricd.errors import InputError
 from fabricd.model.network import MAX_RULES, ROLES, NetworkRule
-from fabricd.settings import Kind, choice, integer, nearest
+from fabricd.nearest import nearest
+from fabricd.settings import Kind, choice, integer
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _PATTERN = re.compile(r"[A-Za-z0-9._:@*?\[\]!-]{1,64}")

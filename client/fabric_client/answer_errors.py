@@ -19,7 +19,9 @@ def error_from_answer(status: int, content: bytes, origin: str) -> FabricError:
         problem = from_json(content, Problem)
     except ParseError:
         shown = " ".join(content[:120].decode("utf-8", "replace").split())
-        return FabricError(f"{origin} answered with status {status}: {shown}")
+        return FabricError(
+            f"{origin} answered with status {status}: {shown}", hint="is it a fabricd, or a proxy before one?"
+        )
     kind = _classes_by_code().get(problem.code)
     if kind is None:  # an error of HTTP itself, or of a newer daemon
         kind = _CLASS_BY_STATUS.get(status, FabricError)

@@ -21,6 +21,8 @@ CONNECT_SECONDS = 5.0
 _MAX_BYTES = 1 << 30
 #: Connections kept for the next request.
 _KEPT = 4
+#: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH. Source: OpenSSL, x509_vfy.h.
+_OTHER_NAME = (62, 64)
 #: What can be wrong with a connection. UnicodeError: a host's name that no name service takes.
 _FAULTS = (OSError, http.client.HTTPException, UnicodeError)
 
@@ -213,8 +215,8 @@ class Transport:
     def not_reached(self, error: Exception, *, connected: bool = True) -> UnreachableError:
         """Return what a fault of the connection means."""
         what = f"no answer from the daemon at {self.address}: {str(error) or type(error).__name__}"
-        if "CERTIFICATE" in str(error):  # asking again would not help
-            return UnreachableError(what, hint="FABRICD_CA_FILE must name the CA of the daemon's certificate")
+        if isinstance(error, ssl.SSLError) and (hint := _tls_hint(error)):  # asking again would not help
+            return UnreachableError(f"no TLS with the daemon at {self.address}: {_in_words(error)}", hint=hint)
         broken = isinstance(error, http.client.HTTPException | ConnectionResetError)
         tls = "; if it speaks TLS, its address begins with https://" if broken and not self._tls else ""
         failed = TransientError(
@@ -242,6 +244,26 @@ class Transport:
         if self._tls is not None:
             return http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_SECONDS, context=self._tls)
         return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
+
+
+def _tls_hint(error: ssl.SSLError) -> str:
+    """Return what to do about a failed handshake, "" where asking again may help."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OTHER_NAME:
+            return "ask it by a name or address that its certificate has"
+        return "FABRICD_CA_FILE must name the CA of the daemon's certificate"
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+        return "if it speaks no TLS, its address begins with http://"
+    if "CERTIFICATE" in (error.reason or ""):
+        return "FABRICD_CERTIFICATE_FILE and FABRICD_KEY_FILE must be a certificate that the daemon takes"
+    return ""
+
+
+def _in_words(error: ssl.SSLError) -> str:
+    """Return what OpenSSL says without its codes and places in its source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message.rstrip('.')}"
+    return (error.reason or str(error)).replace("_", " ").lower()
 
 
 def _is_silent(connection: socket.socket) -> bool:

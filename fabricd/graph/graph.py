@@ -34,6 +34,9 @@ class VertexKind(StrEnum):
     NETWORK = "network"
 
 
+_ASKED_FIRST = (VertexKind.GPU, VertexKind.HCA_PORT, VertexKind.NIC, VertexKind.NUMA)
+
+
 class LinkKind(StrEnum):
     """What a link is made of; the values of ``Hop.link``."""
 
@@ -185,8 +188,14 @@ class Graph:
         for vertex in self:
             if vertex.node == node and wanted in vertex.aliases:
                 return vertex
-        known = [vertex.local_name for vertex in self if vertex.node == node]
-        raise UnknownNameError(f"device on {node}" if node else "device", name, known)
+        raise UnknownNameError(f"device on {node}" if node else "device", name, self.names(node))
+
+    def names(self, node: str = "") -> list[str]:
+        """Return what the devices of a node are called: first those that people ask for."""
+        there = [vertex for vertex in self if vertex.node == node]
+        order = {kind: number for number, kind in enumerate(_ASKED_FIRST)}
+        there.sort(key=lambda vertex: order.get(vertex.kind, len(order)))
+        return [vertex.local_name for vertex in there]
 
     def faults(self) -> list[Conflict]:
         """Return what breaks the graph's invariants.

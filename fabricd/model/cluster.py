@@ -39,7 +39,7 @@ def inventory_of(snapshot: Snapshot) -> Inventory:
         gpus=len(snapshot.gpus),
         hcas=len(snapshot.hcas),
         cards=sum(1 for interface in snapshot.interfaces if interface.pci_address),
-        system=", ".join(filter(None, (snapshot.node.os, snapshot.node.virtualization))),
+        system=", ".join(filter(None, (snapshot.node.os, snapshot.node.hypervisor))),
     )
 
 

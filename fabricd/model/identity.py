@@ -41,6 +41,11 @@ class NodeIdentity:
     memory_bytes: int | None = None
     cpu: Cpu = Cpu()
 
+    @property
+    def hypervisor(self) -> str:
+        """What it runs on: "" for bare metal, and where that is not known."""
+        return "" if self.virtualization == "none" else self.virtualization
+
 
 def unique_id(text: str) -> str:
     """Return a machine-id or DMI UUID in lower case, without its dashes; "" when it identifies nothing."""

@@ -236,7 +236,7 @@ def _vertex(snapshot: Snapshot, ways: NodeWays, device: str, node: str) -> Verte
     try:
         return ways.graph.find(by_uuid)
     except UnknownNameError:
-        raise UnknownNameError(f"device on {node}", device, [vertex.name for vertex in ways.graph]) from None
+        raise UnknownNameError(f"device on {node}", device, ways.graph.names()) from None
 
 
 def _refusal(snapshot: Snapshot, vertex: Vertex) -> str:

@@ -185,8 +185,28 @@ def test_the_command_line_asks_by_tls(tmp_path, authority):
         assert unknown.returncode != 0
         assert "certificate verify failed" in unknown.stderr
         assert "FABRICD_CA_FILE" in unknown.stderr
+        plain = nodes(FABRICD_URL=running.url.replace("https://", "http://"))
+        assert "if it speaks TLS, its address begins with https://" in plain.stderr
         half = nodes(FABRICD_KEY_FILE="")
         assert "belong together" in half.stderr
+
+
+def test_the_command_line_says_what_is_wrong_with_a_tls_address(tmp_path, authority):
+    authority.issue("node", "DNS:other.test")
+    environ = {**os.environ, "FABRICD_CA_FILE": str(authority.file)}
+
+    def nodes(url: str) -> str:
+        command = [program("fabricctl"), "nodes", "--from", url]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30, check=False).stderr
+
+    with daemon(tmp_path, "-c", config(tmp_path, authority)) as running:
+        told = nodes(running.url)
+        assert "is not valid for '127.0.0.1'" in told
+        assert "ask it by a name or address that its certificate has" in told
+    with daemon(tmp_path, name="plain") as plain:
+        told = nodes(plain.url.replace("http://", "https://"))
+        assert "wrong version number" in told
+        assert "if it speaks no TLS, its address begins with http://" in told
 
 
 def test_a_job_of_two_ranks_over_tls(tmp_path, authority):

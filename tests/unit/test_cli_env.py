@@ -112,6 +112,16 @@ def test_a_rank_is_told_what_its_node_needs(cluster, capsys):
     ]
 
 
+def test_where_nothing_needs_to_be_set_that_is_said(tmp_path, capsys):
+    file = tmp_path / "node.json"
+    file.write_bytes(to_json(hgx("a", lid=100)))
+    for form in (EnvFormat.SHELL, EnvFormat.NCCL_CONF):
+        env(origin=str(file), engine="gloo", output=form)
+        heading, why = capsys.readouterr().out.splitlines()
+        assert heading == "# for a, in a job on a"
+        assert why.startswith("# nothing to set: ")
+
+
 def test_links_that_nccl_would_take_for_better_are_told(tmp_path, capsys):
     file = tmp_path / "node.json"
     file.write_bytes(to_json(probed("l40s-8x")[0]))

@@ -233,7 +233,7 @@ def test_gpus_and_ports_without_a_pci_probe_are_there_all_the_same():
     )
     assert graph.find("gpu-x", node="a").name == "a/gpu3"
     assert graph.find("MLX5_0", node="a").name == "a/mlx5_0:1"
-    with pytest.raises(UnknownNameError, match=r"no device on a called 'gpu9'.*known: machine, numa0"):
+    with pytest.raises(UnknownNameError, match=r"no device on a called 'gpu9'.*known: gpu3, mlx5_0:1, numa0"):
         graph.find("gpu9", node="a")
 
 

@@ -78,7 +78,7 @@ def test_names_of_one_end(name):
 
 
 def test_names_that_do_not_exist_list_those_that_do():
-    with pytest.raises(UnknownNameError, match=r"no device on b called 'eth9'.*numa0, memory, lo, fast, slow"):
+    with pytest.raises(UnknownNameError, match=r"no device on b called 'eth9'.*lo, fast, slow, numa0, machine, memory"):
         find_paths(two_hosts(), "fast", "b/eth9")
     with pytest.raises(InputError, match="a name of 600 characters"):
         find_paths(two_hosts(), "x" * 600, "numa0")

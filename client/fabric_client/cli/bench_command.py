@@ -40,6 +40,9 @@ def bench(
     root: Annotated[int, typer.Option("-r", "--root", min=0, help="Of broadcast and reduce.")] = 0,
     iterations: Annotated[int, typer.Option("--iters", min=1, help="Timed operations at each size.")] = 20,
     warmup: Annotated[int, typer.Option("-w", "--warmup-iters", min=0, help="Operations before those.")] = 5,
+    engine: Annotated[
+        str, typer.Option("--engine", help="For memory of hosts: mpi, gloo, or one that a package brings.")
+    ] = "mpi",
     group: GroupOption = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of the table.")] = False,
 ) -> None:
@@ -52,6 +55,7 @@ def bench(
     the ranks may be on many hosts. Exit status 1 when a result was wrong.
     """
     options = BenchOptions(
+        engine=engine,
         collective=collective,
         begin=begin,
         end=end,

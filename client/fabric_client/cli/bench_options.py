@@ -35,6 +35,7 @@ OPERATORS = {
 class BenchOptions:
     """What to measure; names and meanings are nccl-tests'."""
 
+    engine: str = "mpi"
     collective: str = "all_reduce"
     begin: str = "1K"  #: smallest size
     end: str = "64M"  #: largest size
@@ -55,6 +56,10 @@ class BenchOptions:
         Raises:
             InputError: says what and lists the valid choices.
         """
+        if self.engine in ("nccl", "auto"):
+            raise InputError(
+                f"engine {self.engine}: the benchmark's arrays are in memory of the hosts", hint="valid: mpi, gloo"
+            )
         for what, value, valid in (
             ("collective", self.collective, COLLECTIVE_NAMES),
             ("type", self.type, TYPES),

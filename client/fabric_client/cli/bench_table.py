@@ -18,8 +18,8 @@ HEADER = """\
 def title(comm: Communicator, options: BenchOptions) -> str:
     """Return the lines above the table: what runs, and on which path."""
     lines = [
-        f"# fabricctl bench {options.collective}: {comm.size} ranks, iterations {options.iterations}, "
-        f"warmup {options.warmup}, every element checked"
+        f"# fabricctl bench {options.collective}: {comm.size} ranks over {options.engine}, "
+        f"iterations {options.iterations}, warmup {options.warmup}, every element checked"
     ]
     lines.extend(f"# {line}" for line in comm.explain().splitlines())
     return "\n".join(lines)

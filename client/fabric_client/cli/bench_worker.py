@@ -17,7 +17,7 @@ from fabricd.units import format_size
 def run_rank(options: BenchOptions) -> int:
     """Measure as one rank; rank 0 prints. Return the exit status: 1 when a result was wrong."""
     rows: list[Row] = []
-    with create_communicator(engine="mpi") as comm:  # its arrays are in memory of the hosts
+    with create_communicator(engine=options.engine) as comm:
         options.check(comm.size)
         prints = comm.rank == 0
         if prints and not options.json:

@@ -33,7 +33,8 @@ def _new(file: Path) -> Iterator[BinaryIO]:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise InputError(f"cannot write {file}: {error.strerror or error}") from error
+        hint = "remove it, or name another" if isinstance(error, FileExistsError) else ""
+        raise InputError(f"cannot write {file}: {error.strerror or error}", hint=hint) from error
     try:
         with os.fdopen(descriptor, "wb") as plain:
             if file.suffix != ".gz":

@@ -48,6 +48,7 @@ TopoFileOption = Annotated[
     str, typer.Option("--topo-file", help="Set NCCL_TOPO_FILE to this path on all nodes (see export).")
 ]
 _MAX_CHANGES = 8
+_NOTHING = "# nothing to set: what these libraries choose by themselves is right for this job\n"
 #: What can be done in a container whose interfaces the daemon does not know.
 _CONTAINED = (
     "this process has {seen}, and none of its host's interfaces, as in a container's own network; give it the host's "
@@ -110,11 +111,11 @@ def env(
     if output is EnvFormat.JSON:
         print_json({"nodes": list(job), "node": own, "rank": rank, "settings": chosen})
     elif output is EnvFormat.NCCL_CONF:
-        typer.echo(_heading(job, own, corrected=bool(topo_file)) + nccl_conf_text(chosen), nl=False)
+        typer.echo(_heading(job, own, corrected=bool(topo_file)) + (nccl_conf_text(chosen) or _NOTHING), nl=False)
     elif output is EnvFormat.SLURM:
         typer.echo(slurm_text(chosen), nl=False)
     else:
-        typer.echo(_heading(job, own, corrected=bool(topo_file)) + shell_text(chosen), nl=False)
+        typer.echo(_heading(job, own, corrected=bool(topo_file)) + (shell_text(chosen) or _NOTHING), nl=False)
 
 
 def _seen_from_here(job: dict[str, Snapshot]) -> str:

@@ -132,7 +132,7 @@ class _View:
             return
         node = snapshot.node
         system = " ".join(filter(None, (node.vendor, node.product)))
-        machine = [system, node.cpu.name or node.cpu.vendor, node.virtualization, node.os]
+        machine = [system, node.cpu.name or node.cpu.vendor, node.hypervisor, node.os]
         yield f"{node.name}: {', '.join(filter(None, machine))}" + ("" if snapshot.this_host else " (a replay)")
         for report in snapshot.probes:
             if report.outcome is not Outcome.OK:
