@@ -1,4 +1,4 @@
-"""Communicators under a real srun: over its PMI, and planned by a daemon.
+"""Communicators under a real srun, over its PMI and planned by a daemon; and the prologs that ship for Slurm.
 
     python -m tests.slurm
 
@@ -15,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.slurm.cluster import Slurm, slurm_cluster, unpack
+from tests.slurm.cluster import Slurm, expect, slurm_cluster, unpack
+from tests.slurm.prologs import run_checks
 from tests.support.daemon import daemon
 
 _RANKS = 3
@@ -29,12 +30,6 @@ def run_ranks(slurm: Slurm, *options: str, environ: Mapping[str, str] | None = N
     done = slurm.srun(arguments, environ={"FABRICD_URL": "", "FABRICD_GROUP": "", **(environ or {})})
     lines: list[Line] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return sorted(lines, key=lambda line: int(line["rank"])), done.returncode, done.stderr
-
-
-def expect(condition: object, what: str, told: object) -> None:
-    """Stop with what was told unless the condition holds."""
-    if not condition:
-        raise SystemExit(f"not so: {what}\n{told}")
 
 
 def expect_results(lines: list[Line], status: int, said: str) -> None:
@@ -112,8 +107,8 @@ def main() -> None:
         raise SystemExit("a Slurm of one's own needs root")
     before = set(Path("/dev/shm").glob("mpich_shm_*"))
     with TemporaryDirectory(prefix="fabricd-slurm-") as name:
-        root, folder, files = (Path(name) / part for part in ("root", "cluster", "daemon"))
-        for path in (root, folder, files):
+        root, folder, files, prologs = (Path(name) / part for part in ("root", "cluster", "daemon", "prologs"))
+        for path in (root, folder, files, prologs):
             path.mkdir()
         Path(name).chmod(0o755)
         unpack(root)
@@ -124,6 +119,7 @@ def main() -> None:
                 begun = time.monotonic()
                 check(slurm, environ)
                 print(f"{check.__doc__ or ''}".strip() + f" ({time.monotonic() - begun:.1f} s)", flush=True)
+        run_checks(root, prologs)
     left = set(Path("/dev/shm").glob("mpich_shm_*")) - before
     expect(not left, "no shared memory is left", left)
     print("all as it should be")

@@ -86,6 +86,12 @@ class Slurm:
         return "\n".join(f"== {path.name}\n{path.read_text(errors='replace')[-2000:]}" for path in files)
 
 
+def expect(condition: object, what: str, told: object) -> None:
+    """Stop with what was told unless the condition holds."""
+    if not condition:
+        raise SystemExit(f"not so: {what}\n{told}")
+
+
 def unpack(root: Path) -> None:
     """Fetch packages of Slurm and munge, with what they need that this system lacks, and unpack them in a folder."""
     archives = root / "archives"
