@@ -12,13 +12,14 @@ from itertools import chain, islice
 
 from fabricd.cluster.changes import node_events, snapshot_events
 from fabricd.cluster.history import History
+from fabricd.cluster.node_status import local_status, peer_status, state_of
 from fabricd.cluster.peer import Peer
 from fabricd.cluster.roster import Claim, Roster
 from fabricd.cluster.version import Version
 from fabricd.errors import BusyError, UnknownNameError
-from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus, StoreStatus, inventory_of
+from fabricd.model.cluster import ClusterStatus, NodeState, NodeStatus, StoreStatus
 from fabricd.model.event import Event, EventKind
-from fabricd.model.snapshot import SCHEMA, Snapshot
+from fabricd.model.snapshot import Snapshot
 
 _HERE = ""  #: key of this node's own claim
 _UNUSABLE = frozenset({NodeState.GONE, NodeState.UNKNOWN})
@@ -211,7 +212,7 @@ class NodeMap:
 
     def count(self) -> dict[NodeState, int]:
         """Return how many peers are in each state."""
-        states = [self._state(peer) for peer in self._peers.values() if peer.instance != self.instance]
+        states = [state_of(peer, self._store) for peer in self._peers.values() if peer.instance != self.instance]
         return {state: states.count(state) for state in NodeState}
 
     def find(self, name: str, *, summary: bool = False) -> NodeStatus:
@@ -233,6 +234,12 @@ class NodeMap:
             known = [here.name, *(peer.name or peer.url for peer in islice(self._peers.values(), _SHOWN))]
             raise UnknownNameError("node", name, known)
         return found[0]
+
+    def _local_status(self, summary: bool) -> NodeStatus:
+        return local_status(self.local, self.local_age_seconds, summary=summary)
+
+    def _peer_status(self, peer: Peer, summary: bool) -> NodeStatus:
+        return peer_status(peer, self._store, self._store_heard_at, self._clock(), summary=summary)
 
     def _changed(self, before: Peer | None, after: Peer | None) -> None:
         """Keep in step what is derived from the peers, and tell what happened."""
@@ -272,62 +279,11 @@ class NodeMap:
         else:
             self._usable.pop(node_id, None)  # of several claims nobody can say which is meant
 
-    def _state(self, peer: Peer) -> NodeState:
-        stored = peer.state is NodeState.OK and peer.heard_at is None
-        return self._store.state if stored else peer.state
-
-    def _local_status(self, summary: bool) -> NodeStatus:
-        local = self.local
-        return NodeStatus(
-            node_id=local.node.node_id,
-            name=local.node.name,
-            state=NodeState.OK,
-            this_node=True,
-            age_seconds=self.local_age_seconds,
-            generation=local.generation,
-            content_hash=local.content_hash,
-            schema=local.schema,
-            note=_note(local),
-            inventory=inventory_of(local),
-            snapshot=None if summary else local,
-        )
-
-    def _peer_status(self, peer: Peer, summary: bool) -> NodeStatus:
-        snapshot = peer.snapshot
-        state = self._state(peer)
-        heard = self._store_heard_at if peer.heard_at is None and snapshot else peer.heard_at
-        return NodeStatus(
-            node_id=peer.node_id,
-            name=peer.name,
-            state=state,
-            url=peer.url,
-            age_seconds=None if heard is None else self._clock() - heard,
-            reason=peer.reason or (self._store.reason if state is not peer.state else ""),
-            generation=snapshot.generation if snapshot else 0,
-            content_hash=snapshot.content_hash if snapshot else "",
-            schema=snapshot.schema if snapshot else 0,
-            note=_note(snapshot) if snapshot else "",
-            inventory=inventory_of(snapshot) if snapshot else None,
-            snapshot=None if summary else snapshot,
-        )
-
 
 def _claim_of(peer: Peer | None) -> Claim | None:
     if peer is None or peer.snapshot is None or peer.state is NodeState.GONE:
         return None
     return Claim(key=peer.key, node_id=peer.node_id, name=peer.name, where=peer.url or "at no address")
-
-
-def _note(snapshot: Snapshot) -> str:
-    replayed = "" if snapshot.this_host else "a replay: captured or simulated, no machine that lives"
-    return "; ".join(filter(None, (replayed, _schema_note(snapshot.schema))))
-
-
-def _schema_note(schema: int) -> str:
-    if schema == SCHEMA:
-        return ""
-    what = "newer: facts that this daemon does not know are left out" if schema > SCHEMA else "older: facts may lack"
-    return f"its snapshot has schema {schema}, this daemon has {SCHEMA}; {what}"
 
 
 def _told(peer: Peer) -> tuple[object, ...]:
