@@ -1,7 +1,7 @@
 """Which known word was probably meant by one that is none."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 #: Comparing takes some 20 us a word, more of long ones, in daemons as in clients.
@@ -23,8 +23,8 @@ def nearest(word: object, known: Collection[str], *, cutoff: float = 0.6) -> str
 
     wanted = str(word)[:80]
     shape = _DIGITS.sub("0", wanted)
-    candidates = (one for one in known if _DIGITS.sub("0", one) != shape)
+    candidates: Iterable[str] = (one for one in known if _DIGITS.sub("0", one) != shape)
     if len(known) > _COMPARED:
-        candidates = iter(sorted(candidates, key=lambda one: one[-2:] != wanted[-2:]))
+        candidates = sorted(candidates, key=lambda one: one[-2:] != wanted[-2:])
     near = difflib.get_close_matches(wanted, list(islice(candidates, _COMPARED)), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]!r}?" if near else ""

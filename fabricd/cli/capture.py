@@ -7,7 +7,7 @@ import typer
 
 from fabricd import config
 from fabricd.capture import read_capture, redacted, take, write_capture
-from fabricd.cli.options import ConfigFile, ReplayFile, Root
+from fabricd.cli.options import ConfigFile, ReplayFile, Root, manual
 from fabricd.config import Config
 from fabricd.errors import ConfigError, InputError
 from fabricd.locations import read_secret_file
@@ -81,4 +81,5 @@ def probes_of(settings: Config) -> tuple[Probe, ...]:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(capture)
+    examples = ("fabricd capture here.txt", "fabricd capture --key key --root /host there.txt")
+    app.command(epilog=manual(*examples))(capture)

@@ -10,7 +10,7 @@ from fabricd import __version__, config
 from fabricd.capture import Replay, read_capture, source_of
 from fabricd.cli import capture
 from fabricd.cli.cluster_replay import cluster_in, first_in, others_in
-from fabricd.cli.options import ConfigFile, ReplayFile, Root
+from fabricd.cli.options import ConfigFile, ReplayFile, Root, manual
 from fabricd.cli.table import print_snapshot
 from fabricd.config import Config, Loaded
 from fabricd.errors import FabricError, InputError
@@ -23,6 +23,26 @@ from fabricd.probe.facts import FOLDER, leave_facts
 from fabricd.probe.runner import Runner
 from fabricd.smallfile import escaped
 
+_PROBE = manual("fabricd probe", "fabricd probe --json > here.json")
+_FACTS = manual(
+    "sudo fabricd facts",
+    "sudo fabricd facts -c new.toml",
+    reads="PCI configuration, LLDP frames and InfiniBand subnets",
+    status="0 when done, 1 when a part failed, 2 for wrong input",
+)
+_SERVE = manual(
+    "fabricd serve",
+    "fabricd serve --port 0 --replay c.jsonl.gz",
+    reads="/sys, netlink, NVML, RDMA; the configuration; FABRICD_ and the name of any setting (fabricd check-config "
+    "--help), which options override",
+    status="0 after SIGTERM, 1 when it cannot listen, 2 for a wrong configuration",
+)
+_CHECK = manual(
+    "fabricd check-config",
+    "fabricd check-config new.toml",
+    reads="the file, and FABRICD_NAME of each setting",
+    status="0 without a fault, 2 with any",
+)
 _SETTINGS = "\n\n".join(f"{key}: {rule.told}" for key, rule in config.RULES.items())
 
 app = typer.Typer(
@@ -61,7 +81,7 @@ def _version(
         raise typer.Exit
 
 
-@app.command()
+@app.command(epilog=_SERVE)
 def serve(
     config_file: ConfigFile = None,
     host: Annotated[str | None, typer.Option(help="Address to listen at.")] = None,
@@ -108,7 +128,7 @@ def serve(
     daemon.run(loaded, launch)
 
 
-@app.command()
+@app.command(epilog=_PROBE)
 def probe(
     json: Annotated[bool, typer.Option("--json", help="Print the snapshot as JSON.")] = False,
     root: Root = None,
@@ -122,7 +142,7 @@ def probe(
         print_snapshot(snapshot)
 
 
-@app.command()
+@app.command(epilog=_FACTS)
 def facts(
     folder: Annotated[Path, typer.Argument(help="Takes the files; the daemon looks in the default.")] = FOLDER,
     config_file: ConfigFile = None,
@@ -136,7 +156,7 @@ def facts(
         raise typer.Exit(1)
 
 
-@app.command(epilog=f"Settings, as in the file; in the environment as {config.PREFIX}NAME:\n\n{_SETTINGS}")
+@app.command(epilog=f"{_CHECK}\n\nSettings, as in the file; in the environment as {config.PREFIX}NAME:\n\n{_SETTINGS}")
 def check_config(
     file: Annotated[Path | None, typer.Argument(help=f"By default {config.DEFAULT_FILE} if it exists.")] = None,
 ) -> None:

@@ -16,3 +16,13 @@ Root = Annotated[
 ReplayFile = Annotated[
     Path | None, typer.Option("--replay", help="Take a captured machine, or cluster, instead of this one.")
 ]
+
+
+def manual(
+    *examples: str,
+    reads: str = "/sys, netlink, NVML, RDMA and what `fabricd facts` left, or what --replay names",
+    status: str = "0 when done, 1 otherwise, 2 for wrong input",
+) -> str:
+    """Return what ``--help`` says below a command's options."""
+    lines = "\n".join(f"  {example}" for example in examples)
+    return f"\b\nExamples:\n{lines}\n\nReads {reads}.\n\nExit status: {status}."

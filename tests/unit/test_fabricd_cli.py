@@ -3,15 +3,18 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from demo.daemons import program
 from fabricd import __version__
-from fabricd.cli.main import run
+from fabricd.cli.main import app, run
 from fabricd.cli.table import print_snapshot, safe
 from fabricd.install import install_line
 from fabricd.model.codec import from_json
@@ -242,3 +245,16 @@ def test_a_full_disk_is_told_in_a_line(arguments, unbuffered):
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "probe", "facts", "capture", "check-config"])
+def test_help_has_examples_that_are_taken_sources_and_statuses(command):
+    group = get_command(app)
+    found = group.get_command(group.make_context("fabricd", [], resilient_parsing=True), command)
+    told = CliRunner().invoke(app, [command, "--help"]).output
+    examples = re.findall(rf"^    (?:sudo )?fabricd {command}(.*?)(?: > .*)?$", told, re.MULTILINE)
+    assert len(examples) == 2
+    for example in examples:
+        found.make_context(command, example.split())
+    assert "  Reads " in told
+    assert "  Exit status: 0" in told

@@ -37,7 +37,7 @@ NodesOption = Annotated[
 CollectiveOption = Annotated[
     str, typer.Option("--collective", help=f"Where the results do not say it: {', '.join(COLLECTIVES)}.")
 ]
-OutOption = Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write the calibration to a file.")]
+OutOption = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Write the calibration to a file.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from fabric_client.cli.closing import at_end
+from fabric_client.cli.manual import WHOLE, epilog
 from fabricd import __version__
 from fabricd.errors import FabricError, UnavailableError
 from fabricd.install import install_line
@@ -57,6 +58,7 @@ class _Commands(TyperGroup):
                 alone = typer.Typer(add_completion=False, rich_markup_mode=None)
                 _module_of(name).register(alone)
                 self.commands[name] = typer.main.get_command(alone)
+                self.commands[name].epilog = epilog(name)
 
 
 def _module_of(command: str) -> Any:
@@ -75,6 +77,7 @@ app = typer.Typer(
     cls=_Commands,
     name="fabricctl",
     help="Asks the map, explains paths, and runs ranks on the best one.",
+    epilog=WHOLE,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

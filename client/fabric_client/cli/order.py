@@ -39,7 +39,9 @@ MeshOption = Annotated[
     str, typer.Option("--mesh", metavar="FILE", help="Groups of parallel training (JSON), to be served together.")
 ]
 AnyRankOption = Annotated[bool, typer.Option("--move-ranks", help="With --mesh: single ranks may leave their node's.")]
-BytesOption = Annotated[str, typer.Option("--bytes", help="Size of the all_reduce whose time is told.")]
+BytesOption = Annotated[
+    str, typer.Option("--bytes", "-b", metavar="SIZE", help="Of the all_reduce whose time is told: 1GiB, 16M.")
+]
 _SHOWN_NODES = 64
 
 

@@ -51,7 +51,7 @@ class Kind(StrEnum):
 CollectiveOption = Annotated[
     str, typer.Option("--collective", help="all_reduce, all_gather, reduce_scatter, broadcast or reduce.")
 ]
-BytesOption = Annotated[str, typer.Option("--bytes", help="Size of the message: 1GiB, 16M.")]
+BytesOption = Annotated[str, typer.Option("--bytes", "-b", metavar="SIZE", help="Of the message: 1GiB, 16M.")]
 ViewOption = Annotated[View, typer.Option("--view", help="The best plan, or what NCCL will do by itself.")]
 RoutesOption = Annotated[
     Routes, typer.Option("--routes", help="One route a pair, as an engine obeys; or any routes, for what is possible.")

@@ -21,13 +21,17 @@ TemplateOption = Annotated[
         "--template", "-t", help=f"Machine: {', '.join(TEMPLATES)}, or a file that holds one (`fabricd capture`)."
     ),
 ]
-NodesOption = Annotated[int, typer.Option("--nodes", "-n", help="How many.")]
+NodesOption = Annotated[int, typer.Option("--nodes", "-n", help="How many machines.")]
 OutOption = Annotated[
     Path | None, typer.Option("--out", "-o", help="Takes the cluster; must not exist; compressed when it ends in .gz.")
 ]
 LeafOption = Annotated[int, typer.Option("--leaf", help="Nodes under one leaf switch of each rail.")]
-RailsOption = Annotated[int, typer.Option("--rails", help="By default one for each GPU that has a port.")]
-SpinesOption = Annotated[int, typer.Option("--spines", help="0: rails are fabrics of their own.")]
+RailsOption = Annotated[
+    int, typer.Option("--rails", help="Leaf switches that a node hangs on; 0: one for each GPU that has a port.")
+]
+SpinesOption = Annotated[
+    int, typer.Option("--spines", help="Switches that join all leaves; 0: rails are fabrics of their own.")
+]
 DomainOption = Annotated[int, typer.Option("--domain", help="Nodes of an NVLink domain, for machines that are in one.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Draws identities and faults.")]
 DegradedOption = Annotated[int, typer.Option("--degraded-links", help="Ports that run at half their rate.")]

@@ -1,0 +1,111 @@
+"""What ``--help`` of each command says below its options: examples, what it reads, and its exit statuses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_FROM = "the daemon of this host, or what --from names"
+#: Of the errors that every command may have.
+_ERRORS = "1 otherwise, 2 for wrong input, 3 when nothing answers"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What belongs to one command."""
+
+    examples: tuple[str, ...]
+    reads: str = _FROM
+    status: str = _ERRORS
+
+
+PAGES: Mapping[str, Page] = {
+    "topo": Page(("fabricctl topo --tree", "fabricctl topo --node gpu-0017 --json")),
+    "paths": Page(
+        ("fabricctl paths gpu0 node2/gpu0 --explain", "fabricctl paths mlx5_0:1 node2/mlx5_0:1 -b 64K --json"),
+    ),
+    "nodes": Page(("fabricctl nodes", "fabricctl nodes --from http://node0:7470 --places")),
+    "networks": Page(("fabricctl networks --all", "fabricctl networks --from c.jsonl.gz --json")),
+    "order": Page(
+        (
+            'fabricctl order --nodes "$SLURM_JOB_NODELIST" --placement topology.conf',
+            "fabricctl order --hosts 'gpu[001-064]' --per-node 8 --bandwidth pairs.csv --json",
+        ),
+        reads=f"{_FROM}; with --hosts no map at all; SLURM_JOB_NODELIST",
+    ),
+    "env": Page(
+        ('eval "$(fabricctl env)"', "fabricctl env --format nccl.conf --engine nccl > /etc/nccl.conf"),
+        reads=f"{_FROM}; SLURM_JOB_NODELIST; the interfaces and GPUs that this process sees",
+    ),
+    "export": Page(
+        ("fabricctl export -f nccl-topo --node gpu-0017 -o topo.xml", "fabricctl export -f slurm-topology"),
+        reads=f"{_FROM}; SLURM_JOB_NODELIST",
+    ),
+    "plan": Page(
+        ("fabricctl plan -b 256M --ranks 0-15", "fabricctl plan --from c.jsonl.gz --nodes 4 --without mlx5_3"),
+        reads=f"{_FROM}; SLURM_JOB_NODELIST",
+    ),
+    "plan-diff": Page(
+        ("fabricctl plan-diff before.json after.json", "fabricctl plan --json | fabricctl plan-diff before.json -"),
+        reads="two plans",
+        status="1 where they differ, or otherwise; 2 for wrong input",
+    ),
+    "calibrate": Page(
+        (
+            "fabricctl calibrate result.txt -o ours.json",
+            "fabricctl calibrate --from box.json --nodes 2 result.json --json",
+        ),
+        reads=f"{_FROM}; results of nccl-tests",
+    ),
+    "meet": Page(
+        (
+            'eval "$(fabricctl meet --nnodes 2 --node-rank 0 --group train)"',
+            "fabricctl meet --nnodes 2 --node-rank 1 --group train --format json",
+        ),
+        reads="FABRICD_URL: the daemon that all hosts meet at; FABRICD_GROUP_SECRET_FILE",
+    ),
+    "run": Page(
+        (
+            "fabricctl run -n 4 -- python train.py",
+            "fabricctl run -n 8 --nnodes 2 --node-rank 0 --group train -- python train.py",
+        ),
+        reads="FABRICD_URL, else the daemon of this host, else one of its own; FABRICD_GROUP_SECRET_FILE",
+        status="that of the first rank that failed, 128 and the signal's number for one that a signal ended; 2 for "
+        "wrong input, 3 when nothing answers",
+    ),
+    "bench": Page(
+        (
+            "fabricctl bench -n 2 --collective all_gather -e 1G",
+            "RANK=0 WORLD_SIZE=2 fabricctl bench --engine gloo --json",
+        ),
+        reads="as run; without -n the rank's place, as torchrun, srun or a shell set it",
+        status="1 when a result was wrong, or otherwise; 2 for wrong input, 3 when nothing answers",
+    ),
+    "capture-cluster": Page(
+        (
+            "fabricctl capture-cluster c.jsonl.gz",
+            "fabricctl capture-cluster --from http://node0:7470 --key key c.jsonl.gz",
+        ),
+        reads="a daemon: by default the one of this host",
+    ),
+    "simulate": Page(
+        ("fabricctl simulate", "fabricctl simulate -t h100 -n 1000 -o c.jsonl.gz"),
+        reads="nothing but --template",
+        status="1 otherwise, 2 for wrong input",
+    ),
+}
+
+WHOLE = f"""\
+Where there is no --from, the daemon is the one of FABRICD_URL (http://HOST:7470, https://HOST:7470, unix:/path), else
+of FABRICD_SOCKET, else of this user or this system here. FABRICD_TOKEN_FILE holds the token, FABRICD_CA_FILE the CA of
+an https daemon, FABRICD_CERTIFICATE_FILE and FABRICD_KEY_FILE what it is shown.
+
+Exit status: 0 for an answer, {_ERRORS}. Sizes are bytes; K, M and G are powers of 1024.
+
+fabricctl COMMAND --help has examples.
+"""
+
+
+def epilog(command: str) -> str:
+    """Return what stands below the options of a command."""
+    page = PAGES[command]
+    examples = "\n".join(f"  {example}" for example in page.examples)
+    return f"\b\nExamples:\n{examples}\n\nReads {page.reads}.\n\nExit status: 0 when done, {page.status}."
