@@ -25,6 +25,8 @@ _KEPT = 4
 _OTHER_NAME = (62, 64)
 #: What can be wrong with a connection. UnicodeError: a host's name that no name service takes.
 _FAULTS = (OSError, http.client.HTTPException, UnicodeError)
+#: And with a body: chunks of less than no bytes, or of more than can be counted.
+_BROKEN = (*_FAULTS, ValueError, OverflowError)
 
 
 class TransientError(UnreachableError):
@@ -90,7 +92,7 @@ class Answer:
             raise ParseError(f"an answer of {length} bytes from {self._transport.address}")
         try:
             content = self._response.read() if length is not None else self._response.read(_MAX_BYTES + 1)
-        except _FAULTS as error:
+        except _BROKEN as error:
             self.close()
             raise self._transport.not_reached(error) from error
         except BaseException:
@@ -117,7 +119,7 @@ class Answer:
             if self._connection.sock is not None:
                 self._connection.sock.settimeout(seconds)
             line = self._response.readline(longest + 1)
-        except _FAULTS as error:
+        except _BROKEN as error:
             raise self._transport.not_reached(error) from error
         if len(line) > longest:
             raise ParseError(f"a line longer than {longest} bytes from {self._transport.address}")
