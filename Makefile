@@ -2,7 +2,7 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd test-systemd test-faults test-large test-mpi4py test-slurm rdma test-schema fuzz check bench soak load bundle lock audit clean
+.PHONY: help setup setup-tests demo test test-etcd test-systemd test-faults test-large test-mpi4py test-slurm test-alerts rdma test-schema fuzz check bench soak load bundle lock audit clean
 
 ARGS ?=
 MINUTES ?= 60
@@ -42,11 +42,14 @@ test-mpi4py: setup-tests ## mpi4py's own tests under fabricctl run and under mpi
 test-large: setup-tests ## arrays of more than 2**31 elements on two ranks, of 6 GiB each; a minute
 	@python -m tests.large_arrays $(ARGS)
 
-test-slurm: setup-tests ## communicators under a real srun, in a Slurm of their own (root, apt); 30 s
+test-slurm: setup-tests ## communicators and prologs under a real slurmd, in a Slurm of their own (root, apt); 30 s
 	@python -m tests.slurm $(ARGS)
 
 test-systemd: setup-tests ## install, run, crash, upgrade and remove it under a real systemd in namespaces; about 5 min
 	@python -m tests.systemd $(ARGS)
+
+test-alerts: setup-tests ## the alert rules by promtool (Debian's, unpacked in build): right, and when each fires; 2 s
+	@python -m tests.alerts $(ARGS)
 
 rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
 	@python -m tests.rdma $(ARGS)
