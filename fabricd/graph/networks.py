@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fabricd.graph.networks_efa import efa_networks
-from fabricd.graph.networks_fabric import infiniband_networks, roce_networks
+from fabricd.graph.networks_fabric import ROCE_PREFIX, infiniband_networks, roce_networks
 from fabricd.graph.networks_gpudirect import gpudirect_tcp_networks
 from fabricd.graph.networks_ip import ip_networks
 from fabricd.graph.networks_node import NodePorts
@@ -104,11 +104,11 @@ def _ends(one: Measurement) -> set[tuple[str, str]]:
 
 
 def is_of(one: Measurement, network: Network) -> bool:
-    """Tell whether a measurement is one of this network. What was sent by TCP says nothing of RDMA.
+    """Tell whether a measurement is one of this network. What was sent by TCP says nothing of RDMA, nor that of TCP.
 
     Its name for the network is the asker's; between the same addresses it is the same network all the same.
     """
-    return network.transport in _BY_TCP or one.network == network.name
+    return one.network == network.name or (network.transport in _BY_TCP and not one.network.startswith(ROCE_PREFIX))
 
 
 def _verified(network: Network, measurements: Sequence[Measurement]) -> Evidence:

@@ -16,6 +16,8 @@ from fabricd.model.path import Rejected, Transport
 from fabricd.model.snapshot import Snapshot
 
 _DEFAULT_PREFIX = "fe80:0000:0000:0000"
+#: What the name of a RoCE network begins with; that of the IP network on its ports follows.
+ROCE_PREFIX = "roce:"
 _ROCE = frozenset({"roce", "soft-roce", "mana"})
 
 
@@ -226,7 +228,7 @@ def roce_networks(
         ethernet: IP networks.
         zones: of the nodes that ``roce_zone`` tells one of.
     """
-    networks = []
+    networks: list[Network] = []
     for network in ethernet:
         members = [
             replace(one, address=port.address)
@@ -235,7 +237,7 @@ def roce_networks(
         ]
         if members:
             whole = Network(
-                name=f"roce:{network.name}",
+                name=f"{ROCE_PREFIX}{network.name}",
                 transport=Transport.ROCE,
                 ports=tuple(members),
                 role=network.role,

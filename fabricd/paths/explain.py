@@ -42,6 +42,7 @@ def _why_behind(path: Path, best: Path, key: OrderKey, comparison: Comparison) -
         "not verified, so it comes after those of which nothing is missing" + _would_be(path, best),
         f"its network is for {path.role}, that of the best for {best.role or 'data'}" + _would_be(path, best),
         f"by policy {comparison.policy}, {best.transport} comes before {path.transport}" + _would_be(path, best),
+        f"RDMA done by software: it comes after {best.transport} until somebody measures it",
         _slower(path, best),
         f"as fast, but over {path.transport} instead of {best.transport}",
         f"as fast, but copied in host memory at {' and at '.join(_copied(path))}",

@@ -81,8 +81,11 @@ class PortTables:
         names = self._on_port[port.interface]
         leaf, leaf_port = self._by_lldp([self._interfaces[name] for name in names if name in self._interfaces])
         index, kind = _gid_of(one, port.address)
-        roce = hca.kind in ("roce", "soft-roce")
-        lacks = f"the GID table of {port.interface} has no RoCE v2 entry for {port.address}"
+        cautions = []
+        if hca.kind == "soft-roce":
+            cautions.append(f"{port.interface} is RDMA done by software on {', '.join(names)}")
+        if hca.kind in ("roce", "soft-roce") and one.gids and port.address and kind != _ROCE_V2:
+            cautions.append(f"the GID table of {port.interface} has no RoCE v2 entry for {port.address}")
         return PortFacts(
             address=port.address,
             gid_index=index,
@@ -90,7 +93,7 @@ class PortTables:
             mtu_bytes=one.active_mtu,
             leaf=leaf,
             leaf_port=leaf_port,
-            cautions=(lacks,) if roce and one.gids and port.address and kind != _ROCE_V2 else (),
+            cautions=tuple(cautions),
         )
 
     def _by_lldp(self, interfaces: Sequence[NetInterface]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ _EVIDENCE_ORDER = {evidence: order for order, evidence in enumerate(Evidence)}
 _LAST = float("inf")
 
 RankKey = tuple[bool, float, bool, float, int, int, int, int, int, tuple[str, ...]]
-OrderKey = tuple[bool, bool, int, int, float, int, int, int, RankKey]
+OrderKey = tuple[bool, bool, int, int, bool, float, int, int, int, RankKey]
 
 #: Estimates of different networks rest on nominal figures: what differs by less than this many digits is a tie.
 _DIGITS = 3
@@ -33,6 +33,7 @@ class Figures(NamedTuple):
     latency: float | None  #: seconds
     virtual: bool
     evidence: Evidence
+    measured: bool  #: somebody has measured the network between the two ports
     copies: int  #: ends at which it is copied in host memory
     cautions: int
     hops: int
@@ -52,6 +53,7 @@ def figures_of(path: Path) -> Figures:
         path.latency_seconds,
         path.virtual,
         path.evidence,
+        path.measured_age_seconds is not None,
         sum(end.gdr is False for end in path.ends),
         len(path.cautions),
         len(path.hops),
@@ -69,9 +71,10 @@ def order_key(one: Figures, comparison: Comparison) -> OrderKey:
     """Return what answers are ordered by, the best first.
 
     In this order: there is a path at all; nothing that it needs is missing from what is known; what its network is for
-    (an NVLink domain is for data alone); by policy ``priority`` the class of transport; the least estimated time, known
-    before unknown, between nodes in three digits; between nodes the class of transport; fewer copies in host memory,
-    which take processors and memory from others; fewer cautions; and what ``rank_key`` says.
+    (an NVLink domain is for data alone); by policy ``priority`` the class of transport; RDMA that software does last,
+    until it is measured; the least estimated time, known before unknown, between nodes in three digits; between nodes
+    the class of transport; fewer copies in host memory, which take processors and memory from others; fewer cautions;
+    and what ``rank_key`` says.
     """
     between = bool(one.network)
     transport = _TRANSPORT_ORDER[one.transport]
@@ -83,6 +86,7 @@ def order_key(one: Figures, comparison: Comparison) -> OrderKey:
         one.unverified,
         role_rank(one.role) if between and one.transport is not Transport.NVLINK else 0,
         transport if comparison.policy is Policy.PRIORITY else 0,
+        one.transport is Transport.ROCE and one.virtual and not one.measured,  # its rate is that of the interface below
         _LAST if time is None else float(f"{time:.{_DIGITS}g}") if between else time,
         transport if between else 0,
         one.copies,

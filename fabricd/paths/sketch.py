@@ -40,6 +40,7 @@ def sketch(crossing: Crossing) -> Sketch:
         way.latency_seconds + (latency_of(crossing) or 0.0) + back.latency_seconds,
         near.port.virtual or far.port.virtual or near.end.vertex.virtual or far.end.vertex.virtual,
         evidence,
+        crossing.measured is not None,
         (way.gdr is False) + (back.gdr is False),
         crossing.over_spine + crossing.cross_rail + crossing.mtu_differs + len(near.cautions) + len(far.cautions),
         len(way.hops) + 2 + len(back.hops),

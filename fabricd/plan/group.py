@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fabricd.errors import InputError, NoNetworkError
+from fabricd.graph.networks_fabric import ROCE_PREFIX
 from fabricd.localview import LocalView
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import NetworkPort
@@ -105,7 +106,7 @@ def _pairs(candidate: Candidate, places: Sequence[Place], nodes: Mapping[str, Sn
         a, b = candidate.ports[src][0], candidate.ports[dst][0]
         found.append(
             Pair(
-                network=candidate.name.removeprefix("roce:"),
+                network=candidate.name.removeprefix(ROCE_PREFIX),
                 src_node=places[src].node_id,
                 dst_node=places[dst].node_id,
                 src_interface=a.interface,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 
 from fabricd.graph.networks import find_networks
@@ -46,7 +46,8 @@ class Candidate:
     one_fabric: bool = (
         False  #: a host's ports on it reach each other: that is known, or the facts that join them say so
     )
-    software: bool = False  #: RDMA done by the kernel over an ordinary interface
+    software: str = ""  #: "rxe0:1 is RDMA done by software on eth0"; "" for what cards do
+    has_tcp_below: bool = False  #: it is such RDMA, and TCP on the interfaces below is another candidate
 
     @property
     def rdma(self) -> bool:
@@ -81,6 +82,7 @@ def find_candidates(hosts: Hosts, views: Mapping[int, LocalView]) -> Candidates:
             rejected.append(Rejected(name=network.name, reason=candidate))
     if not networks:
         networks += routed(places)
+    networks = [replace(one, has_tcp_below=_tcp_below(one, networks)) if one.software else one for one in networks]
     return Candidates(networks=tuple(networks), rejected=tuple(rejected))
 
 
@@ -128,8 +130,31 @@ def _candidate(network: Network, places: Sequence[Place], views: Mapping[int, Lo
         reason=network.reason,
         speed_bytes_per_second=_slowest(first),
         one_fabric=network.verified is not Evidence.ASSUMED or _DEFAULT_PREFIX not in network.name,
-        software=rdma and any(port.virtual for port in first),
+        software=_software(first, places) if rdma else "",
     )
+
+
+def _software(ports: Sequence[NetworkPort], places: Sequence[Place]) -> str:
+    """Return which of some RDMA ports no card is behind, ``""`` for none."""
+    for port, place in zip(ports, places, strict=True):
+        if port.virtual:
+            below = [one.name for one in place.facts.interfaces if port.address in _addresses(one)]
+            return f"{port.interface} is RDMA done by software on {_list(below) or port.address}"
+    return ""
+
+
+def _addresses(interface: NetInterface) -> set[str]:
+    return {one.address for one in interface.addresses}
+
+
+def _tcp_below(software: Candidate, candidates: Sequence[Candidate]) -> bool:
+    """Tell whether a candidate is TCP on the same addresses."""
+    own = [ports[0].address for ports in software.ports]
+    for one in candidates:
+        at = [{port.address for port in ports} for ports in one.ports]
+        if not one.rdma and all(address in there for address, there in zip(own, at, strict=True)):
+            return True
+    return False
 
 
 def _slowest(ports: Iterable[NetworkPort]) -> int | None:

@@ -1,9 +1,10 @@
 """``python -m tests.rdma``: real RDMA, done by software, in two virtual machines that are joined by a wire.
 
 They boot Debian's kernel, which has Soft-RoCE (``rdma_rxe``), on this machine's own root, read-only. In them the probes
-are compared with the verbs library and with netlink, links go down and up under a daemon, and a job of two ranks gets a
-plan that takes RoCE. Access Control Services have registers there, and the kernel has every kind of interface. Without
-hardware's help the machines take about three minutes of processor time together.
+are compared with the verbs library and with netlink, links go down and up under a daemon, and a job of two ranks runs
+over RoCE because it asked for it: by itself the plan takes TCP, and says why. Access Control Services have registers
+there, and the kernel has every kind of interface. Without hardware's help the machines take about three minutes of
+processor time together.
 """
 
 import argparse

@@ -20,6 +20,7 @@ import numpy as np
 import fabric_client
 from demo.daemons import Daemon
 from fabric_client.connection import Connection
+from fabric_client.engine.settings import variables_set
 from fabric_client.locate import find_daemon
 from fabricd.errors import UnavailableError
 from fabricd.model.cluster import ClusterStatus, NodeState
@@ -39,6 +40,7 @@ HOSTS = dict(zip(NAMES, ("10.9.0.1", "10.9.0.2"), strict=True))
 PORT = 7470
 GROUP = "roce"
 HOSTS_DEVICE = "rxe0"  #: RDMA over the wire
+ROCE = {"UCX_TLS": "self,rc,ud", "UCX_NET_DEVICES": f"{HOSTS_DEVICE}:1"}  #: asks for it; goes before the plan
 #: A change must be in the map within this time, also on this processor that software emulates.
 NOTICED_SECONDS = 1.0
 _WAIT_SECONDS = 120.0
@@ -144,33 +146,38 @@ def traffic_moves_a_counter(nodes: Map) -> None:
 
 
 def communicator(rank: int) -> str:
-    """Two ranks on two hosts get a plan that takes RoCE, their bytes go that way, and both come to an end."""
+    """Two ranks on two hosts: the plan takes TCP and says why; who asks for RoCE gets it, and both come to an end."""
     before = packets()
-    with fabric_client.create_communicator(
-        group=GROUP, rank=rank, world_size=len(HOSTS), url=f"http://{HOSTS[NAMES[0]]}:{PORT}", timeout=_WAIT_SECONDS
-    ) as comm:
+    with (
+        variables_set(ROCE),
+        fabric_client.create_communicator(
+            group=GROUP, rank=rank, world_size=len(HOSTS), url=f"http://{HOSTS[NAMES[0]]}:{PORT}", timeout=_WAIT_SECONDS
+        ) as comm,
+    ):
         told = comm.explain()
         for count in (1, 1000, 250_000):
             assert np.array_equal(comm.all_reduce(np.arange(count, dtype=np.float64)), 2.0 * np.arange(count))
     moved = packets() - before
-    assert "chosen roce:10.9.0.0/24" in told, told
+    assert "chosen 10.9.0.0/24" in told, told
+    assert f"{HOSTS_DEVICE}:1 is RDMA done by software on eth0, where the kernel's TCP is faster" in told, told
+    assert f"UCX_TLS={ROCE['UCX_TLS']} from the environment, instead of the plan's self,tcp" in told, told
     assert moved > 250_000 * 8 / 1024, f"{moved} packets by RDMA\n{told}"
     return f"{told}\n{moved} packets sent by {HOSTS_DEVICE}" if rank == 0 else ""
 
 
 def speed(rank: int) -> str:
     """The same all_reduce as the plan has it, by hand over TCP and over RoCE, and with nothing set: what each takes."""
-    roce = {"UCX_TLS": "self,rc,ud", "UCX_NET_DEVICES": f"{HOSTS_DEVICE}:1"}
     tcp = {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "eth0"}
     ways = {
         "the plan": {},
         "TCP by hand": tcp,
-        "RoCE by hand": roce,
+        "RoCE by hand": ROCE,
         "nothing set": {"UCX_TLS": "all", "UCX_NET_DEVICES": "all"},
     }
     best: dict[tuple[str, int], dict[str, float]] = {}
     refused = {}
     for number, (way, settings) in enumerate([*ways.items()] * 2):
+        sent = packets()
         url = f"http://{HOSTS[NAMES[0]]}:{PORT}"
         command = [sys.executable, "-m", "tests.rdma.speed", str(rank), str(len(HOSTS)), url, f"speed-{number}"]
         done = subprocess.run(
@@ -180,6 +187,7 @@ def speed(rank: int) -> str:
             refused[way] = done.stderr.strip().splitlines()[-1]
             continue
         assert done.returncode == 0, f"{way}: {done.stderr[-1000:]}"
+        assert way != "the plan" or packets() == sent, "the plan sent by RDMA"
         for nbytes, one in json.loads(done.stdout.splitlines()[-1]).items():
             before = best.setdefault((way, int(nbytes)), one)
             best[way, int(nbytes)] = {name: min(seconds, before[name]) for name, seconds in one.items()}

@@ -104,6 +104,40 @@ def test_a_gid_table_without_the_address_in_version_2_is_said():
     assert best.cautions == ("b: the GID table of mlx5_0:1 has no RoCE v2 entry for 10.0.0.2",)
 
 
+def soft_roce(name: str, address: str, speed: int | None) -> Snapshot:
+    """A node with Soft-RoCE on its only interface."""
+    base = roce(name, address)
+    return replace(
+        base,
+        hcas=(replace(base.hcas[0], name="rxe0", kind="soft-roce"),),
+        interfaces=(replace(base.interfaces[0], speed_bytes_per_second=speed),),
+    )
+
+
+@pytest.mark.parametrize("speed", [None, 125_000_000, 12_500_000_000])
+def test_rdma_that_software_does_comes_behind_tcp_until_it_is_measured(speed):
+    nodes = mapping(soft_roce("a", "10.0.0.1/24", speed), soft_roce("b", "10.0.0.2/24", speed))
+    best, other = find_paths(nodes, "a", "b", explain=True).paths
+    assert (best.transport, other.transport) == (Transport.ETHERNET, Transport.ROCE)
+    assert other.cautions == tuple(f"{one}: rxe0:1 is RDMA done by software on ens1" for one in "ab")
+    assert other.because[-1] == "RDMA done by software: it comes after ethernet until somebody measures it"
+    by_class = find_paths(nodes, "a", "b", comparison=Comparison(policy=Policy.PRIORITY)).paths
+    assert [path.transport for path in by_class] == [Transport.ROCE, Transport.ETHERNET]
+
+    def sent(network: str, bandwidth: float, age: float) -> Measurement:
+        return Measurement(
+            src_node="id-a", dst_node="id-b", src_interface="?", dst_interface="?", src_address="10.0.0.1",
+            dst_address="10.0.0.2", network=network, reachable=True, latency_seconds=2e-5,
+            bandwidth_bytes_per_second=bandwidth, age_seconds=age,
+        )  # fmt: skip
+
+    for by_rdma, first in ((2e9, Transport.ROCE), (5e8, Transport.ETHERNET)):
+        figures = [sent("10.0.0.0/24", 1e9, 5.0), sent("roce:10.0.0.0/24", by_rdma, 1.0)]
+        paths = find_paths(nodes, "a", "b", measurements=figures).paths
+        assert paths[0].transport is first
+        assert {path.bandwidth_bytes_per_second for path in paths} == {1e9, by_rdma}
+
+
 def test_mtus_that_differ_are_said():
     best = find_paths(mapping(roce("a", "10.0.0.1/24"), roce("b", "10.0.0.2/24", mtu=1024)), "a", "b").paths[0]
     (caution,) = best.cautions

@@ -453,7 +453,8 @@ class TestRdma:
         assert chosen(plan) == "10.1.0.0/24"
         assert words in " ".join(one.reason for one in plan.networks)
 
-    def test_soft_roce_comes_before_tcp_of_the_same_measure(self):
+    @staticmethod
+    def soft_roce(**fields) -> tuple[dict[int, LocalView], dict[str, Snapshot]]:
         nodes, views = [], {}
         for rank, host in enumerate("ab"):
             gid = Gid(index=1, gid="0000", type="roce-v2", interface="eth0")
@@ -463,18 +464,57 @@ class TestRdma:
             nodes.append(
                 node(
                     host,
-                    interfaces=(card(host, "eth0", f"10.1.0.{rank + 1}/24"),),
+                    interfaces=(card(host, "eth0", f"10.1.0.{rank + 1}/24", **fields),),
                     hcas=(hca("rxe0", port, kind="soft-roce", node_guid=f"guid-{host}"),),
                 )
             )
             seen = ViewHca(name="rxe0", node_guid=f"guid-{host}", usable=True, ports=(1,))
             views[rank] = view(host, rank, eth0=f"10.1.0.{rank + 1}/24", hcas=(seen,))
-        plan = plan_group("mpi", views, mapping(*nodes), [measured("10.1.0.1", "10.1.0.2", 1.0)])
+        return views, mapping(*nodes)
+
+    @pytest.mark.parametrize("speed", [None, 10**6, 125 * 10**6])
+    @pytest.mark.parametrize("found", [[], [measured("10.1.0.1", "10.1.0.2", 1.0)]], ids=["unmeasured", "measured"])
+    def test_rdma_that_software_does_comes_behind_tcp_below_it(self, speed, found):
+        views, nodes = self.soft_roce(speed_bytes_per_second=speed)
+        plan = plan_group("mpi", views, nodes, found)
+        assert chosen(plan) == "10.1.0.0/24"
+        assert settings(plan, 0)["UCX_TLS"] == "self,tcp"
+        why = "rxe0:1 is RDMA done by software on eth0, where the kernel's TCP is faster"
+        assert reason(plan, "10.1.0.0/24").startswith(f"before roce:10.1.0.0/24: {why}")
+        assert reason(plan, "roce:10.1.0.0/24").startswith(f"behind 10.1.0.0/24: {why}")
+
+    @pytest.mark.parametrize(("gigabytes", "best"), [(2.0, "roce:10.1.0.0/24"), (0.5, "10.1.0.0/24")])
+    def test_where_rdma_that_software_does_was_itself_measured_figures_decide(self, gigabytes, best):
+        views, nodes = self.soft_roce()
+        by_roce = measured("10.1.0.1", "10.1.0.2", gigabytes, network="roce:10.1.0.0/24")
+        plan = plan_group("mpi", views, nodes, [measured("10.1.0.1", "10.1.0.2", 1.0), by_roce])
+        assert chosen(plan) == best
+        figures = {one.network: (one.bandwidth_bytes_per_second, one.evidence) for one in plan.networks}
+        assert figures["10.1.0.0/24"] == (1e9, Evidence.MEASURED)
+        assert figures["roce:10.1.0.0/24"] == (gigabytes * 1e9, Evidence.MEASURED)
+        assert "GB/s" in reason(plan, best)
+        if best.startswith("roce"):
+            assert settings(plan, 0) == {"UCX_TLS": "self,rc,ud", "UCX_NET_DEVICES": "rxe0:1"}
+
+    def test_where_mpi_cannot_use_tcp_below_it_rdma_that_software_does_is_taken(self):
+        views, nodes = self.soft_roce()
+        second = "10.7.{0}.1/24 10.1.0.{0}/24"  # UCX binds to an interface's first address
+        views = {
+            rank: replace(
+                one,
+                interfaces=(LO, replace(one.interfaces[1], addresses=tuple(second.format(rank + 1).split()))),
+            )
+            for rank, one in views.items()
+        }
+        plan = plan_group("mpi", views, nodes)
         assert chosen(plan) == "roce:10.1.0.0/24"
-        assert settings(plan, 0) == {"UCX_TLS": "self,rc,ud", "UCX_NET_DEVICES": "rxe0:1"}
+        assert "UCX would use its first address" in reason(plan, "10.1.0.0/24")
+
+    def test_where_tcp_does_not_arrive_rdma_that_software_does_is_none_either(self):
+        views, nodes = self.soft_roce()
         broken = measured("10.1.0.1", "10.1.0.2", reachable=False, bandwidth_bytes_per_second=None)
         with pytest.raises(NoNetworkError):
-            plan_group("mpi", views, mapping(*nodes), [broken])
+            plan_group("mpi", views, nodes, [broken])
 
     def test_each_rank_takes_the_port_near_its_processors(self):
         nodes, views = [], {}
