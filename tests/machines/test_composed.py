@@ -19,7 +19,7 @@ from fabricd.paths.estimate import AS_USUAL, Comparison
 from fabricd.paths.query import find_paths
 from tests.machines.test_machines import compare
 from tests.support import machine
-from tests.support.composed import member, on_leaves, only, with_address, with_fabric, with_ports
+from tests.support.composed import member, on_leaves, only, with_address, with_fabric, with_ports, with_tables
 
 GOLDEN = machine.MACHINES / "composed"
 RAILS = tuple(f"mlx5_{rail}" for rail in range(8))
@@ -124,6 +124,12 @@ def google() -> PathAnswer:
     return ask(two("gcp-a3-ultra"), "a/gpu3", "b/gpu5")
 
 
+def rails_with_tables() -> PathAnswer:
+    """Eight RoCE rails behind routers, each with a routing table of its own; the main table leads nowhere."""
+    a, b = (with_tables(member("gcp-a3-ultra", name, number)) for name, number in (("a", 0), ("b", 2)))
+    return ask((a, b), "a/gpu3", "b/gpu3")
+
+
 def google_tcp() -> PathAnswer:
     pair = []
     for at, one in enumerate(two("gcp-a3-mega"), start=1):
@@ -168,6 +174,7 @@ SCENES: dict[Callable[[], PathAnswer], tuple[object, ...]] = {
     azure: ("infiniband", "mlx5_ib3:1", "mlx5_ib3:1", "", (True, True), 50e9),
     aws: ("efa", "rdmap134s22:1", "rdmap134s22:1", "", (False, False), 12.5e9),
     google: ("roce", "rocep198s0:1", "rocep198s0:1", "a/gpu4", (True, True), 50e9),
+    rails_with_tables: ("roce", "rocep152s0:1", "rocep152s0:1", "", (True, True), 50e9),
     google_tcp: ("ethernet", "enp51s0", "enp51s0", "", (False, False), 12.5e9),
     slingshot: ("slingshot", "hsn1", "hsn1", "", (None, None), 16e9),
     internet: ("internet", "ens0f0np0", "ens32", "", (False, False), None),

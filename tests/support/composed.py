@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from ipaddress import ip_address
 
 from fabricd.model.device import Gpu, Hca, HcaPort, IpAddress, NetInterface, NvlinkFabric, Route
 from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
+from fabricd.model.routing import RoutingRule
 from fabricd.model.snapshot import Snapshot
 from tests.support.machine_run import probed
 
@@ -65,6 +67,20 @@ def with_address(snapshot: Snapshot, interface: str, address: str, *, gateway: s
     interfaces = (replace(one, addresses=own) if one.name == interface else one for one in snapshot.interfaces)
     default = Route(destination="default", family=4, interface=interface, gateway=gateway)
     return replace(snapshot, interfaces=tuple(interfaces), routes=(default,) if gateway else snapshot.routes)
+
+
+def with_tables(snapshot: Snapshot) -> Snapshot:
+    """Give each port of RDMA a subnet of two addresses, and a routing table with a default route by its own gateway."""
+    interfaces, rules = [], []
+    for interface in snapshot.interfaces:
+        own = tuple(replace(one, prefix_length=31) for one in interface.addresses if interface.rdma_device)
+        for at, address in enumerate(own, start=len(rules)):
+            gateway = str(ip_address(address.address) + 1)
+            route = Route(destination="default", family=4, interface=interface.name, gateway=gateway)
+            source = f"{address.address}/32"
+            rules.append(RoutingRule(source=source, family=4, priority=100 + at, table=100 + at, routes=(route,)))
+        interfaces.append(replace(interface, addresses=own or interface.addresses))
+    return replace(snapshot, interfaces=tuple(interfaces), routes=(), routing_rules=tuple(rules))
 
 
 def only(snapshot: Snapshot, *hcas: str) -> Snapshot:
