@@ -30,6 +30,8 @@ _KEPT_TABLES = 256
 
 #: Ports of two nodes that are gone through in a millisecond or two.
 _FEW_PORTS = 256
+#: Ports with routing tables of their own may each lead to each of the other node: of these there are few pairs.
+_FEW_RULES = 16
 
 #: What the graph of a node is made from, of each of its devices.
 _OF_GPU = attrgetter(
@@ -157,6 +159,7 @@ class Ends:
             both = {node_id: nodes[node_id] for node_id in ids if node_id is not None}
             ports = sum(len(one.interfaces) + sum(len(hca.ports) for hca in one.hcas) for one in both.values())
             few = len(both) == len(names) and ports <= _FEW_PORTS
+            few = few and all(len(one.routing_rules) <= _FEW_RULES for one in both.values())
             return few and all(self._is_near(node_id, one) for node_id, one in both.items())
         finally:
             self._lock.release()

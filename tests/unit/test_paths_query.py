@@ -279,6 +279,15 @@ def test_rails_with_routing_tables_of_their_own_reach_each_other():
     assert find_paths(mapping(two_rails("a", 1), two_rails("b", 2, rules=False)), "a/rail1", "b/rail1").paths == ()
 
 
+def test_nodes_of_many_rules_are_for_another_thread():
+    nodes, ends = mapping(two_rails("a", 1), two_rails("b", 2)), Ends()
+    for name in ("a/rail0", "b/rail0"):
+        ends.find(nodes, name)
+    assert ends.are_near_at_hand(nodes, ("a/rail0", "b/rail1"))
+    nodes = nodes | {"id-b": replace(nodes["id-b"], routing_rules=nodes["id-b"].routing_rules * 9)}
+    assert not ends.are_near_at_hand(nodes, ("a/rail0", "b/rail1"))
+
+
 def test_a_table_without_a_way_leaves_it_to_the_next_and_one_behind_the_main_table_is_not_asked():
     a, b = two_rails("a", 1), two_rails("b", 2)
     first, second = a.routing_rules
