@@ -26,8 +26,8 @@ case $status in
     *) complain "no settings ($(printf '%s' "$told" | head -n 1 | cut -c 1-200))" ;;
 esac
 printf '%s\n' "$told" | while IFS= read -r line; do
+    case $line in "export "*=*) ;; *) continue ;; esac
     name=${line#export }
-    name=${name%%=*}
-    [ "$name" = "$line" ] || printenv "$name" >/dev/null || printf '%s\n' "$line"
+    printenv "${name%%=*}" >/dev/null || printf '%s\n' "$line"
 done
 exit 0
