@@ -11,7 +11,7 @@ _SLICE_SECONDS = 0.002
 _PAUSE_SECONDS = 0.002
 #: A map in which something changes all the time is looked through so often.
 _REST_SECONDS = 1.0
-#: So many objects would hold the loop up whenever the interpreter looked through them for garbage.
+#: What is read of so many nodes would hold the loop up whenever the interpreter looked through it for garbage.
 _MANY = 1000
 
 
@@ -25,19 +25,21 @@ async def read_ahead(nodes: NodeMap, ends: Ends) -> None:
     known = 0
     while True:
         known = await nodes.map_version.wait_for_change(known, 3600.0)
-        if nodes.ready and await _read(nodes, ends) > _MANY:
-            gc.freeze()
+        if nodes.ready:
+            await _read(nodes, ends)
         await asyncio.sleep(_REST_SECONDS)
 
 
-async def _read(nodes: NodeMap, ends: Ends) -> int:
-    """Read what is not known; return how many nodes that were."""
+async def _read(nodes: NodeMap, ends: Ends) -> None:
+    """Read what is not known."""
     clock = asyncio.get_running_loop().time
     found, begun, now = 0, clock(), nodes.snapshots()
     for node_id, snapshot in now.items():
-        found += ends.learn(node_id, snapshot)
+        if ends.learn(node_id, snapshot):
+            found += 1
+            if found % _MANY == 0:
+                gc.freeze()  # what was read stays; what is left out of the collector's rounds holds nobody up
         if clock() - begun > _SLICE_SECONDS:
             await asyncio.sleep(_PAUSE_SECONDS)
             begun = clock()
     ends.keep_to(now)
-    return found
