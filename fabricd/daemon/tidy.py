@@ -11,16 +11,21 @@ _log = logging.getLogger("fabricd.server")
 _CROWD = 256
 #: Looks, one a second, after which all that a crowd has left behind is free: timers of long polls are the last.
 _LOOKS = 20
+#: malloc(3) gives blocks of this size back to the machine at once, such as bodies of requests; left to itself it stops
+#: doing so after the first. Source: mallopt(3), M_MMAP_THRESHOLD.
+_M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 18
 
 
 def settle() -> None:
-    """Have the garbage collector leave alone what is there by now.
+    """Have the garbage collector leave alone what is there by now, and malloc give large blocks back.
 
     Its rounds then hold the event loop up for less, and come often enough that what connections leave behind is free
     before the next ones come.
     """
     gc.collect()
     gc.freeze()
+    with suppress(AttributeError):  # glibc's; other C libraries have none
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 class Tidier:
@@ -47,5 +52,5 @@ class Tidier:
         _log.debug("a crowd has gone", extra={"facts": {"connections": connections, "before": self._most}})
         self._most, self._looks = connections, 0
         gc.collect()
-        with suppress(AttributeError):  # glibc's; other C libraries have none
+        with suppress(AttributeError):  # as above
             ctypes.CDLL(None).malloc_trim(0)
