@@ -103,8 +103,8 @@ class Ends:
         self._tables: OrderedDict[str, PortTables] = OrderedDict()
 
     def learn(self, node_id: str, snapshot: Snapshot) -> bool:
-        """Read what a node's ports say before anybody asks; return whether it was not known."""
-        if self.ports.has(node_id, snapshot):
+        """Read what a node's ports say before anybody asks; return whether it was not known, and is quickly read."""
+        if self.ports.has(node_id, snapshot) or _count_ports(snapshot) > _FEW_PORTS:
             return False
         with self._lock:
             key = likeness(snapshot)
@@ -157,7 +157,7 @@ class Ends:
             self._names.keep_to(nodes)
             ids = {self._names.find(self._parts(nodes, name, local)[0]) for name in names}
             both = {node_id: nodes[node_id] for node_id in ids if node_id is not None}
-            ports = sum(len(one.interfaces) + sum(len(hca.ports) for hca in one.hcas) for one in both.values())
+            ports = sum(map(_count_ports, both.values()))
             few = len(both) == len(names) and ports <= _FEW_PORTS
             few = few and all(len(one.routing_rules) <= _FEW_RULES for one in both.values())
             return few and all(self._is_near(node_id, one) for node_id, one in both.items())
@@ -226,6 +226,10 @@ def likeness(snapshot: Snapshot) -> Hashable:
         tuple((*_OF_HCA(hca), *map(_OF_PORT, hca.ports)) for hca in snapshot.hcas),
         tuple(map(_OF_INTERFACE, snapshot.interfaces)),
     )
+
+
+def _count_ports(snapshot: Snapshot) -> int:
+    return len(snapshot.interfaces) + sum(len(hca.ports) for hca in snapshot.hcas)
 
 
 def _vertex(snapshot: Snapshot, ways: NodeWays, device: str, node: str) -> Vertex:

@@ -48,5 +48,7 @@ def test_what_is_new_changes_or_leaves_is_followed(monkeypatch):
 
     asyncio.run(_read_until(nodes, ends, follows))
     assert [one.subnet for one in ends.ports.of_node(b.node.node_id, changed).ip[0]] == ["10.9.0.0/24"]
+    many = node("m", interfaces=tuple(nic(f"eth{at}") for at in range(300)))
+    assert not ends.learn("id-m", many), "what takes long is left to the thread of who asks"
     found = ends.find(nodes.snapshots(), "b/eth0")
     assert found.ports is ends.ports.of_node(b.node.node_id, changed), "queries read it again"
