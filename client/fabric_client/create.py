@@ -161,6 +161,7 @@ def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "
             joined.view,
             fence=lambda number, keys, seconds: joined.rendezvous.fence(number, keys, timeout=seconds),
             check=membership.failure,
+            before_start=membership.before_start,
             on_abort=membership.abort,
         )
         engine = start.run(timeout=timeout, environ=os.environ)

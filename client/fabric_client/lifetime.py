@@ -43,6 +43,7 @@ class Lifetime:
         #: One look before each operation: neither closed, nor broken, nor in a forked child.
         self._usable = True
         self._forked = False
+        self._started = time.monotonic()  #: the latest operation
         self._broken: BaseException | None = None
         #: Pending in the background. What was pending when it broke stays: the engine may still write there.
         self._works: dict[int, Work[Any]] = {}
@@ -55,6 +56,13 @@ class Lifetime:
         """Return why ``what`` cannot end well any more, or None. Cheap while all is well."""
         told = None if self.membership is None else self.membership.failure(what)
         return told if told is not None or self._usable else self._why_unusable(what)
+
+    def _look_up(self, now: float, what: str) -> None:
+        """Raise what the group has come to, before an operation is started."""
+        since, self._started = self._started, now
+        error = None if self.membership is None else self.membership.before_start(now, since, what)
+        if error is not None:
+            raise error
 
     def _why_unusable(self, what: str) -> CommunicatorError:
         """Return why nothing may be started: another process's, closed, or broken."""

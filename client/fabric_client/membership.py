@@ -12,6 +12,10 @@ if TYPE_CHECKING:  # what most ranks never ask is loaded when it is asked
     from fabric_client.staleness import MapWatch
 
 
+#: Who starts nothing for longer may have been stopped, and its group be over meanwhile.
+_PAUSE_SECONDS = 1.0
+
+
 class Membership:
     """Joins what a communicator needs of its group. One a process and group.
 
@@ -51,6 +55,24 @@ class Membership:
     def failure(self, during: str) -> FabricError | None:
         """Return why ``during`` cannot end well any more, or None. Cheap while all is well."""
         return self.watch.failure(during) if self.watch.alert else None
+
+    def before_start(self, now: float, since: float, during: str) -> FabricError | None:
+        """Return why ``during`` had better not be started, or None. Cheap while all is well.
+
+        MPICH 5.0.2 over TCP crashes when an operation is started whose peers have ended. Ranks that have left in peace
+        may not be needed for it.
+
+        Args:
+            now: of ``time.monotonic``.
+            since: when the operation before was started.
+            during: the operation's name.
+        """
+        if now - since > _PAUSE_SECONDS:
+            self.watch.catch_up()
+        if not self.watch.alert:
+            return None
+        error = self.watch.failure(during)
+        return None if error is None or error.details.get("left") else error
 
     def leave(self) -> None:
         """Go in peace; nothing of this rank asks the daemon any more."""

@@ -84,6 +84,7 @@ class Runner(Lifetime):
         self._family.blocked_in = what
         began = time.monotonic()
         try:
+            self._look_up(began, what)
             pending = start(*arguments)
             if not pending.test():
                 wait_for(
@@ -130,6 +131,7 @@ class Runner(Lifetime):
         if not self._usable:
             raise self._why_unusable(what)
         try:
+            self._look_up(time.monotonic(), what)
             pending = start(*arguments)
         except InputError:
             raise

@@ -7,6 +7,7 @@ quietly. When the daemon does not know the group any more, the job goes on unwat
 import contextlib
 import logging
 import os
+import select
 import socket
 import threading
 import time
@@ -35,6 +36,9 @@ _RECONNECT_FIRST_SECONDS, _RECONNECT_MAX_SECONDS = 0.05, 0.5
 #: What a rank sent before it left may still be on its way.
 _LEFT_GRACE_SECONDS = 1.0
 _STOP_SECONDS = 1.0
+#: How long a rank that was stopped lets the thread hear what came meanwhile; it may have to answer the daemon first.
+_CATCH_UP_SECONDS = 0.5
+_GLANCE_SECONDS = 0.001
 _LINE_MAX_BYTES = 1 << 20
 
 _live: "weakref.WeakSet[GroupWatch]" = weakref.WeakSet()
@@ -65,6 +69,7 @@ class GroupWatch:
         self._left: set[int] = set()
         self._left_at = 0.0
         self._stopped = False
+        self._hearing = False  #: an event has been read, and not been dealt with yet
         self._stream = stream
         self._socket: socket.socket | None = None if stream is None else stream.socket
         self._connected = threading.Event()
@@ -87,6 +92,20 @@ class GroupWatch:
             error.details["left"] = True
             return error
         return None
+
+    def catch_up(self) -> None:
+        """Let the watching thread hear what came while this process did not run; returns at once if nothing has."""
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        while not self.alert and (self._has_news() or self._hearing) and time.monotonic() < deadline:
+            time.sleep(_GLANCE_SECONDS)
+
+    def _has_news(self) -> bool:
+        stream = self._socket
+        if stream is None or stream.fileno() < 0:  # the daemon is away
+            return False
+        poller = select.poll()
+        poller.register(stream, select.POLLIN)
+        return bool(poller.poll(0))
 
     def ignore(self) -> None:
         """Take no notice of what comes from now on, and hold the stream open: this rank is about to go."""
@@ -133,7 +152,11 @@ class GroupWatch:
         self._socket = stream.socket
         self._connected.set()
         while line := stream.line(longest=_LINE_MAX_BYTES, seconds=_SILENCE_SECONDS):
-            self._happened(from_json(line, WatchEvent, what="watch event"))
+            self._hearing = True
+            try:
+                self._happened(from_json(line, WatchEvent, what="watch event"))
+            finally:
+                self._hearing = False
 
     def _happened(self, event: WatchEvent) -> None:
         if event.kind == "lost":

@@ -256,7 +256,7 @@ class MpiEngine:
             if comm == MPI.COMM_NULL:
                 return None
             comm.Set_errhandler(MPI.ERRORS_RETURN)
-            control, segments = comm.Dup(), Segments(comm.Dup(), self._segments.size)
+            control, segments = comm.Dup(), Segments(comm.Dup(), self._segments.size, self._segments.before_start)
 
             def free(timeout: float) -> bool:
                 segments.comm.Free()

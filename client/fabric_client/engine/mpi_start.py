@@ -13,7 +13,7 @@ from fabric_client.engine.mpi import MpiEngine
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import MpiPending
 from fabric_client.engine.piece_size import PieceSize, choose_piece_size
-from fabric_client.engine.segments import Segments, agree
+from fabric_client.engine.segments import BeforeStart, Segments, agree
 from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
 from fabric_client.pmi import PmiServer, PmiSession
 from fabric_client.progress import wait_for
@@ -76,6 +76,7 @@ class PlannedStart:
         view: what this process sees.
         fence: exchanges keys with the other ranks: round, new keys, seconds to wait.
         check: why the group cannot go on, or None.
+        before_start: why no operation may be started any more, see :meth:`Membership.before_start`.
         on_abort: told MPI's reason when it ends this process by itself.
     """
 
@@ -86,12 +87,14 @@ class PlannedStart:
         *,
         fence: Callable[[int, Mapping[str, str], float], Mapping[str, str]],
         check: Callable[[str], FabricError | None],
+        before_start: BeforeStart,
         on_abort: Callable[[str], None],
     ) -> None:
         self._answer = answer
         self._view = view
         self._fence = fence
         self._check = check
+        self._before_start = before_start
         self._on_abort = on_abort
         self._deadline = 0.0
         self._closing = False
@@ -131,7 +134,7 @@ class PlannedStart:
             atexit.register(self._answer_finalize, os.getpid())
             network = next((one for one in answer.plan.networks if one.chosen), None)
             piece = choose_piece_size(answer.size, len(beside), network)
-            comm, control, segments = _communicators(piece, self._complete)
+            comm, control, segments = _communicators(piece, self._complete, self._before_start)
         finally:
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
             mpi_library.unlink_segments(answer.kvsname)
@@ -204,7 +207,7 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
     ranks_on_host = int(beside.Get_size())
     beside.Free()
     piece = choose_piece_size(int(MPI.COMM_WORLD.Get_size()), ranks_on_host)
-    comm, control, segments = _communicators(piece, complete)
+    comm, control, segments = _communicators(piece, complete, lambda *_: None)
     if started_here:
         mpi_library.unlink_segments(None)
     lines = (f"{mpi_library.library_version()}, {who}; no plan, no daemon",)
@@ -218,11 +221,11 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
 
 
 def _communicators(
-    piece: PieceSize, complete: Callable[[Pending], None]
+    piece: PieceSize, complete: Callable[[Pending], None], before_start: BeforeStart
 ) -> tuple["MPI.Intracomm", "MPI.Intracomm", Segments]:
     """Return what an engine runs on; collective."""
     comm, control, own = _duplicate(complete), _duplicate(complete), _duplicate(complete)
-    return comm, control, Segments(own, agree(own, piece, complete))
+    return comm, control, Segments(own, agree(own, piece, complete), before_start)
 
 
 def _duplicate(complete: Callable[[Pending], None]) -> "MPI.Intracomm":

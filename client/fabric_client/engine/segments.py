@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,8 @@ _ASKING_PIECES = 4
 #: Each wait for a peer may then take a time slice, and small pieces wait often. Alone, a rank is hardly ever displaced.
 _CROWDED_SWITCHES_PER_SECOND = 50
 _LOOK_SECONDS = 0.1
+#: Given now, when the piece before was started, and a name: why no more may be.
+BeforeStart: TypeAlias = "Callable[[float, float, str], FabricError | None]"
 
 
 def agree(comm: Any, own: PieceSize, complete: Callable[[Pending], None]) -> PieceSize:
@@ -75,11 +77,14 @@ class Segments:
     Args:
         comm: the same ranks as the engine's; nothing else runs on it.
         size: up to how much is done in one go.
+        before_start: asked before each piece; its peers may have ended since the one before.
     """
 
-    def __init__(self, comm: Any, size: PieceSize) -> None:
+    def __init__(self, comm: Any, size: PieceSize, before_start: BeforeStart = lambda *_: None) -> None:
         self.comm = comm
         self.size = size
+        self.before_start = before_start
+        self._started = time.monotonic()  #: the latest piece
         self._waiting: deque[_Segmented] = deque()
         #: Works are tested from any thread. Who finds it taken, by another thread or below itself, has nothing to do.
         self._lock = threading.Lock()
@@ -125,6 +130,14 @@ class Segments:
             return answer, MpiPending(self.comm.Iallreduce(MPI.IN_PLACE, typed(answer), MPI.MAX))
         except MPI.Exception as error:
             raise map_error(error) from error
+
+    def look_up(self) -> None:
+        """Raise why no piece may be started any more."""
+        now = time.monotonic()
+        since, self._started = self._started, now
+        error = self.before_start(now, since, "an operation in pieces")
+        if error is not None:
+            raise error
 
     def describe(self) -> str:
         """Return how large operations are cut, and why, for ``explain()``."""
@@ -190,6 +203,7 @@ class _Segmented:
                 self._step = self._choose_step()
             if self._starting:  # Ctrl-C came in between, and only MPI knows whether it has the piece
                 raise EngineError("an operation in pieces was interrupted while one of them was started")
+            self._queue.look_up()
             self._starting = True
             part = slice(self._next, self._next + self._step)
             self._current, self._next = self._start(part), part.stop
