@@ -1,17 +1,23 @@
 """docs/api.md: every example is run, and every route is there."""
 
 import re
+from collections.abc import Iterator
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 from fabric_client.cli.main import app
+from fabricd import daemon as _whole_daemon  # noqa: F401 - all errors that it knows
+from fabricd.errors import FabricError
 from tests.support.daemon import daemon
 from tests.support.doc_examples import DOCS, blocks, differences
 
 PAGE = DOCS / "api.md"
 _ROW = re.compile(r"^\| `([A-Z]+) (/\S+)` \| (\w*) ?\|", re.MULTILINE)
+_CODES = re.compile(r"^\| (\d{3}) \| (.*) \|$", re.MULTILINE)
+#: Of the client's own side, and of a daemon that does not start.
+_NEVER_ANSWERED = {"communicator-error", "operation-timeout", "engine-error", "config-error"}
 _METHODS = re.compile(r"-X ([A-Z]+)")
 
 
@@ -52,6 +58,23 @@ def test_the_page_has_every_route_with_its_scope_and_an_example(places):
         if not any(method == route[0] and _pattern(route[1]).fullmatch(path) for method, path in asked)
     ]
     assert not missing
+
+
+def test_the_page_has_every_code_with_its_status():
+    told = {
+        (int(status), code)
+        for status, codes in _CODES.findall(PAGE.read_text())
+        for code in re.findall("`([a-z-]+)`", codes)
+    }
+    tree = {(one.http_status, one.code) for one in _tree(FabricError) if one.__module__.startswith("fabricd.")}
+    of_http = {(404, "not-found"), (405, "method-not-allowed")}
+    assert told == {(status, code) for status, code in tree | of_http if code not in _NEVER_ANSWERED}
+
+
+def _tree(kind: type[FabricError]) -> Iterator[type[FabricError]]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _tree(one)
 
 
 def _asked(command: str) -> tuple[str, str]:
