@@ -182,6 +182,7 @@ def test_the_table():
     [
         ({"collective": "allreduce"}, "valid: all_reduce"),
         ({"type": "fp8"}, "valid: int8"),
+        ({"engine": "nccl"}, "in memory of the hosts.*valid: mpi, gloo"),
         ({"op": "average"}, "valid: sum, prod"),
         ({"op": "avg", "type": "int32"}, "avg of int32"),
         ({"begin": "1M", "end": "1K"}, "sizes from 1M to 1K"),
