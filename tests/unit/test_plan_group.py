@@ -658,6 +658,7 @@ CANDIDATES = st.builds(
     transport=st.sampled_from([Transport.ETHERNET, Transport.ROCE, Transport.INFINIBAND]),
     ports=st.just(()),
     virtual=st.booleans(),
+    has_tcp_below=st.booleans(),
     role=st.sampled_from(["data", "management", "vpn"]),
     reason=st.just(""),
 )
