@@ -33,13 +33,23 @@ class Explorer:
         self._count = len(machine.gpus)
         self.best = best
         self._now = best
+        self._first_order_steps = _FIRST_ORDER_STEPS
+        self._steps = 0  #: of this attempt
         self._intra = self._inter = 0  #: a channel's bandwidth, thousandths of a GB/s
         self._used: list[bytearray] = []
         #: Steps and hops of what was tried to the end in this attempt.
         self._seen: dict[tuple[object, ...], tuple[int, int]] = {}
 
-    def run(self, attempt: Working, budget: Budget) -> None:
-        """Search from ``attempt``'s settings; its ``channels`` must be 0."""
+    def run(self, attempt: Working, budget: Budget, *, in_haste: bool) -> int:
+        """Search from ``attempt``'s settings; its ``channels`` must be 0. Return the steps that it took.
+
+        Args:
+            attempt: the settings.
+            budget: of steps.
+            in_haste: the GPUs in their own order get no more of them.
+        """
+        self._first_order_steps = min(_FIRST_ORDER_STEPS, budget.left) if in_haste else _FIRST_ORDER_STEPS
+        self._steps = 0
         self._now = attempt
         attempt.orders = [[_ABSENT] * self._count for _ in range(attempt.max_channels)]
         attempt.ways = [[_ABSENT, _ABSENT] for _ in range(attempt.max_channels)]
@@ -54,6 +64,7 @@ class Explorer:
                 stack.pop()
             else:
                 stack.append(deeper)
+        return self._steps
 
     def _channel(self, budget: Budget) -> _Level:
         """Try every way to make the next channel."""
@@ -103,7 +114,7 @@ class Explorer:
             yield from self._enter_by(budget, net, now.orders[now.channels - 1][0], exit_at, "replay")
             return
         if now.channels == 0 and not machine.has_nvswitch:
-            first = Budget(_FIRST_ORDER_STEPS)
+            first = Budget(self._first_order_steps)
             yield from self._enter_by(first, net, 0, exit_at, "index")
             if first.perfect:
                 budget.end_perfect()
@@ -144,6 +155,7 @@ class Explorer:
         if budget.left <= 0:
             return
         budget.left -= 1
+        self._steps += 1
         now = self._now
         if step == self._count:
             yield from self._complete(budget)

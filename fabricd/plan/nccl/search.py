@@ -29,6 +29,9 @@ _NVLS_MIN_SM = 90
 _STEPS = 1 << 14
 _STEPS_SAME_CHANNELS = 1 << 8
 _STEPS_IN_ALL = 1 << 19
+#: NCCL goes on for as long as it has found nothing, which on odd machines would be minutes here. After so many steps an
+#: attempt gets few, and what is found may differ from NCCL's: whether there is a solution, the first steps mostly tell.
+_STEPS_WITHOUT_ANY = 1 << 19
 _FALLBACK_SPEED = 0.1
 
 
@@ -104,6 +107,7 @@ class _Search:
         self._explorer = Explorer(machine, self.best)
         self._budget = Budget(0)
         self._left_in_all = _STEPS_IN_ALL
+        self._taken = 0  #: steps, of all attempts
         #: Steps left after each attempt so far.
         self._tried: dict[tuple[object, ...], int] = {}
 
@@ -148,14 +152,15 @@ class _Search:
 
     def _try(self, attempt: Working) -> bool:
         """Make one attempt; return whether nothing can be better."""
-        self._budget = Budget(_STEPS_SAME_CHANNELS if attempt.same_channels else _STEPS)
+        in_haste = self._taken > _STEPS_WITHOUT_ANY and not self.best.channels
+        self._budget = Budget(_STEPS_SAME_CHANNELS if attempt.same_channels or in_haste else _STEPS)
         self._left_in_all -= self._budget.left
         key = self._key(attempt)
         if key in self._tried:
             self._budget.left = self._tried[key]
         else:
             attempt.channels = 0
-            self._explorer.run(attempt, self._budget)
+            self._taken += self._explorer.run(attempt, self._budget, in_haste=in_haste)
             self._tried[key] = self._budget.left
         enough = self.best.channels * self.best.bandwidth_inter >= self._machine.total_bandwidth
         return self._budget.perfect or enough
