@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from fabric_client.cli.job_place import MAX_RANKS, Meeting, chosen_of
 from fabric_client.cli.launcher import JobPlace, free_port
-from fabric_client.environment import Identity, identify
 from fabric_client.endpoints import checked_endpoint
+from fabric_client.environment import Identity, identify
 from fabric_client.joining import join_group, local_view
 from fabricd.errors import EngineError, InputError
 
