@@ -1,5 +1,7 @@
 """Machines on which NCCL's search goes on for long before it finds anything."""
 
+from typing import Any
+
 import pytest
 
 from fabricd.graph.nccl_xml_read import read
@@ -11,10 +13,10 @@ from tests.support.random_machine import random_machine
 
 
 def test_a_search_that_finds_nothing_for_long_is_cut_short_and_finds_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
+    taken: list[int] = []
     run = Explorer.run
 
-    def counted(*arguments, **named):
+    def counted(*arguments: Any, **named: Any) -> int:
         taken.append(run(*arguments, **named))
         return taken[-1]
 
