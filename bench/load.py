@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ import psutil
 from starlette.types import Receive, Scope, Send
 
 from demo.daemons import Daemon, program
+from fabric_client.cli.launcher import free_port
 
 CONNECTIONS = 32
 CROWD = 400
@@ -155,12 +155,6 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(10)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def awaited(url: str) -> str:

@@ -22,6 +22,8 @@ from demo.daemons import program
 #: Of the source release, as published on PyPI.
 _SHA256 = {"4.1.2": "56860286dc45f20e8821e93cb06669e30462348bf866f685553fa4b712d58d02"}
 _SHOWN = 40
+#: What starts the ranks ends them within this time.
+_END_SECONDS = 30.0
 _MAIN = "test_threads.TestMPIThreads.testIsThreadMain"
 #: What is so by design: fails here and not under mpiexec.
 KNOWN = dict.fromkeys(
@@ -125,7 +127,11 @@ def run(
             process.wait(minutes * 60)
         except subprocess.TimeoutExpired:
             process.terminate()
-            process.wait()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
     found = read_outcome(folder, ranks)
     found.seconds = time.monotonic() - begun
     return found
