@@ -62,7 +62,7 @@ def rated_key(rated: Rated) -> RatedKey:
     barred = candidate.configured and role_rank(candidate.role) > role_rank("data")
     return (
         barred,
-        # Where both were timed TCP was 2 to 5 times as fast: what a card would do the kernel does, packet by packet.
+        # Timed, TCP was 1.3 to 5 times as fast: what a card would do the kernel does, packet by packet (docs/mpi.md).
         candidate.has_tcp_below and rated.evidence is not Evidence.MEASURED,
         2 if not math.isfinite(seconds) else int(claimed),
         step,
