@@ -3,7 +3,8 @@
 Where an address has a table of its own, by a rule, its packets go by that: so each of several rails has its gateway.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
@@ -19,6 +20,10 @@ MAX_PORTS = 64
 MAX_ROUTES = 1024
 #: Likewise rules by source address, and routes of the table of each.
 MAX_RULES, MAX_RULE_ROUTES = 64, 64
+#: What the name of a network begins with that routes join.
+ROUTED_PREFIX = "routed:"
+#: Said of ways that only default routes show.
+BY_DEFAULT = "only default routes lead from the one to the other; nothing shows that they arrive"
 #: What comes after the main table is for what that has no route to.
 _MAIN_PRIORITY = 32766
 
@@ -61,11 +66,11 @@ def _routed(nets: tuple[Network, Network], ports: tuple[NetworkPort, NetworkPort
             f"{private[0]} is a private address: from outside it is reached only where something translates"
         )
     elif by_default and not internet:
-        unverified.append("only default routes lead from the one to the other; nothing shows that they arrive")
+        unverified.append(BY_DEFAULT)
     # On the internet the speed of the own port says nothing.
     members = [replace(port, speed_bytes_per_second=None) if internet else port for port in ports]
     return Network(
-        name=f"routed:{nets[0].name}+{nets[1].name}",
+        name=f"{ROUTED_PREFIX}{nets[0].name}+{nets[1].name}",
         transport=Transport.INTERNET if internet else Transport.ETHERNET,
         ports=tuple(members),
         role=next((network.role for network in nets if network.role != "data"), "data"),
@@ -79,6 +84,32 @@ class Led(NamedTuple):
 
     interface: str = ""  #: "": they do not
     by_default: bool = False  #: only as all that no other route is for; not by a table that their source has alone
+
+
+class Targets:
+    """Addresses that ways are asked for at once: in order, so that a route is for a stretch of them.
+
+    Args:
+        addresses: of both families.
+    """
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        self._keys = sorted({(one.version, int(one)) for one in map(ip_address, addresses)})
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def place(self, address: str) -> int:
+        """Return where an address that is among them stands."""
+        one = ip_address(address)
+        return bisect_left(self._keys, (one.version, int(one)))
+
+    def within(self, network: IPv4Network | IPv6Network) -> slice:
+        """Return the stretch that is in a network."""
+        first, last = int(network.network_address), int(network.broadcast_address)
+        return slice(
+            bisect_left(self._keys, (network.version, first)), bisect_right(self._keys, (network.version, last))
+        )
 
 
 class Routes:
@@ -111,16 +142,29 @@ class Routes:
                     return Led(found.interface)
         return self._main.to(address)
 
+    def to_all(self, targets: Targets, sources: Iterable[str]) -> Iterator[list[Led]]:
+        """Yield for each source how packets from it leave to each of the targets, as ``to`` says."""
+        by_main = [Led()] * len(targets)
+        self._main.lay_over(by_main, targets)
+        for source in sources:
+            led, own = by_main.copy(), ip_address(source)
+            for rule_sources, table in reversed(self._rules):
+                if own.version == rule_sources.version and own in rule_sources:
+                    table.lay_over(led, targets, alone=True)
+            yield led
+
 
 class _Table:
     """A routing table, and what it answered."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        self._routes = [
+        found = [
             (network, -(route.metric or 0), route.interface)
             for route in routes
-            if (network := _destination(route.destination, route.family)) is not None
+            if route.interface and (network := _destination(route.destination, route.family)) is not None
         ]
+        #: The best first: of the longest prefix, of the least metric, of equal ones the first.
+        self._routes = sorted(found, key=lambda one: (one[0].prefixlen, one[1]), reverse=True)
         self._answers: dict[str, Led] = {}
 
     def to(self, address: str) -> Led:
@@ -128,17 +172,19 @@ class _Table:
             self._answers[address] = self._find(address)
         return self._answers[address]
 
+    def lay_over(self, led: list[Led], targets: Targets, *, alone: bool = False) -> None:
+        """Enter what this table has a way to over what others say; ``alone``: their sources have it to themselves."""
+        for network, _, interface in reversed(self._routes):
+            at = targets.within(network)
+            if at.start < at.stop:
+                led[at] = [Led(interface, by_default=not alone and network.prefixlen == 0)] * (at.stop - at.start)
+
     def _find(self, address: str) -> Led:
         target = ip_address(address)
-        found = [
-            (network.prefixlen, metric, interface)
-            for network, metric, interface in self._routes
-            if network.version == target.version and target in network
-        ]
-        if not found:
-            return Led()
-        length, _, interface = max(found, key=lambda one: one[:2])
-        return Led(interface, by_default=length == 0)
+        for network, _, interface in self._routes:
+            if network.version == target.version and target in network:
+                return Led(interface, by_default=network.prefixlen == 0)
+        return Led()
 
 
 def _destination(text: str, family: int) -> IPv4Network | IPv6Network | None:

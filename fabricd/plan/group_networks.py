@@ -3,10 +3,14 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_address, ip_network
 
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_ip import unusable
+from fabricd.graph.networks_rails import rail_ports
+from fabricd.graph.networks_routed import BY_DEFAULT, Routes
+from fabricd.graph.networks_routed_group import End, joined, routed_name, routed_roce
 from fabricd.graph.snapshot import VIRTUAL_KINDS
 from fabricd.localview import LocalView
 from fabricd.model.device import NetInterface
@@ -46,6 +50,7 @@ class Candidate:
     one_fabric: bool = (
         False  #: a host's ports on it reach each other: that is known, or the facts that join them say so
     )
+    routed: bool = False  #: an RDMA network over routers, where routes say so
     software: str = ""  #: "rxe0:1 is RDMA done by software on eth0"; "" for what cards do
     has_tcp_below: bool = False  #: it is such RDMA, and TCP on the interfaces below is another candidate
 
@@ -69,21 +74,29 @@ class Candidates:
 
 
 def find_candidates(hosts: Hosts, views: Mapping[int, LocalView]) -> Candidates:
-    """Return the networks that every place has a usable port on; routed ones only where no other is."""
+    """Return the networks that every place has a usable port on; routed ones where no other of their kind is."""
     places = hosts.places
     found = find_networks({place.name: place.facts for place in places})
     rejected = _together(found.rejected, len(places))
-    networks = []
+    networks: list[Candidate] = []
     for network in found.networks:
-        candidate = _candidate(network, places, views)
-        if isinstance(candidate, Candidate):
-            networks.append(candidate)
-        else:
-            rejected.append(Rejected(name=network.name, reason=candidate))
-    if not networks:
+        _add(_candidate(network, places, views), network, networks, rejected)
+    if not any(one.transport is Transport.ROCE and not one.software for one in networks):
+        refused: list[Rejected] = []
+        for network in routed_roce(found.networks, {place.name: place.facts for place in places}):
+            _add(_candidate(network, places, views, routed=True), network, networks, refused)
+        rejected = refused + rejected
+    if all(one.routed for one in networks):
         networks += routed(places)
     networks = [replace(one, has_tcp_below=_tcp_below(one, networks)) if one.software else one for one in networks]
     return Candidates(networks=tuple(networks), rejected=tuple(rejected))
+
+
+def _add(found: Candidate | str, network: Network, networks: list[Candidate], rejected: list[Rejected]) -> None:
+    if isinstance(found, Candidate):
+        networks.append(found)
+    elif len(rejected) < _MAX_REJECTED:
+        rejected.append(Rejected(name=network.name, reason=found))
 
 
 def _together(rejected: Iterable[Rejected], places: int) -> list[Rejected]:
@@ -101,16 +114,21 @@ def _together(rejected: Iterable[Rejected], places: int) -> list[Rejected]:
     return told[:_MAX_REJECTED]
 
 
-def _candidate(network: Network, places: Sequence[Place], views: Mapping[int, LocalView]) -> Candidate | str:
+def _candidate(
+    network: Network, places: Sequence[Place], views: Mapping[int, LocalView], *, routed: bool = False
+) -> Candidate | str:
     """Return the network as a candidate, or why it is none."""
     if network.transport in _NOT_FOR_MPI:
         return _NOT_FOR_MPI[network.transport]
     if network.transport not in _BY_TCP | _BY_RDMA:
         return f"the MPI engine has no transport for {network.transport}"
-    at: list[list[NetworkPort]] = [[port for port in network.ports if port.node == place.name] for place in places]
-    without = [place.name for place, ports in zip(places, at, strict=True) if not ports]
+    here: dict[str, list[NetworkPort]] = {}
+    for port in network.ports:
+        here.setdefault(port.node, []).append(port)
+    without = [place.name for place in places if place.name not in here]
     if without:
         return f"{_list(without)} {'is' if len(without) == 1 else 'are'} not on it"
+    at = [here[place.name] for place in places]
     rdma = network.transport in _BY_RDMA
     usable = []
     for place, ports in zip(places, at, strict=True):
@@ -127,9 +145,10 @@ def _candidate(network: Network, places: Sequence[Place], views: Mapping[int, Lo
         virtual=any(port.virtual for port in first),
         role=network.role,
         configured=network.configured,
-        reason=network.reason,
+        reason="; ".join((network.reason, *network.unverified)),
         speed_bytes_per_second=_slowest(first),
         one_fabric=network.verified is not Evidence.ASSUMED or _DEFAULT_PREFIX not in network.name,
+        routed=routed,
         software=_software(first, places) if rdma else "",
     )
 
@@ -187,28 +206,38 @@ def routed(places: Sequence[Place]) -> list[Candidate]:
 
     Fabrics are built so whose hosts have a network of their own each, up to the first switch.
     """
+    routes = [Routes(place.facts) for place in places]
+    out = [[_port(place, one) for one in place.facts.interfaces if _leads_out(place, one)] for place in places]
+    rails = [{name: port.rail for port in rail_ports(place.facts) for name in port.interfaces} for place in places]
     found: dict[tuple[NetworkPort, ...], Candidate] = {}
-    for start in places[0].facts.interfaces:
-        if not _leads_out(places[0], start):
-            continue
-        ports = [_port(places[0], start)]
-        for place in places[1:]:
-            back = _interface_towards(place, ports[0].address)
-            ports += [_port(place, back)] if back else []
-        if len(ports) == len(places) and _all_lead(places, ports):
-            found[tuple(ports)] = _routed_candidate(places, ports)
+    for start in out[0]:
+        ports = [start]
+        for own, known, rail in zip(out[1:], routes[1:], rails[1:], strict=True):
+            back = [one for one in own if known.to(start.address, one.address).interface == one.interface]
+            # With a routing table for each of them several lead back: the one of the same rail is meant.
+            same = partial(_unlike, start.interface, rails[0].get(start.interface), rail)
+            ports += sorted(back, key=same)[:1]
+        if len(ports) == len(places):
+            way = joined([[End(port.interface, port.address)] for port in ports], routes)
+            if way.all:
+                found[tuple(ports)] = _routed_candidate(places, ports, BY_DEFAULT if way.by_default else "")
     return list(found.values())
 
 
-def _routed_candidate(places: Sequence[Place], ports: Sequence[NetworkPort]) -> Candidate:
+def _unlike(start: str, rail: int | None, rails: Mapping[str, int], port: NetworkPort) -> tuple[bool, bool]:
+    return rails.get(port.interface) != rail, port.interface != start
+
+
+def _routed_candidate(places: Sequence[Place], ports: Sequence[NetworkPort], doubt: str) -> Candidate:
     subnets = sorted({_subnet(place, port) for place, port in zip(places, ports, strict=True)})
+    reason = f"no subnet joins all hosts, but routes lead from each to each: {_list(subnets)}"
     return Candidate(
-        name="routed:" + "+".join(subnets[:3]) + ("+..." if len(subnets) > 3 else ""),
+        name=routed_name(subnets),
         transport=Transport.ETHERNET,
         ports=tuple((port,) for port in ports),
         virtual=any(port.virtual for port in ports),
         role="data",
-        reason=f"no subnet joins all hosts, but routes lead from each to each: {_list(subnets)}",
+        reason="; ".join(filter(None, (reason, doubt))),
         speed_bytes_per_second=_slowest(ports),
     )
 
@@ -228,36 +257,6 @@ def _leads_out(place: Place, interface: NetInterface) -> bool:
     address = first_address(interface, 4)
     fine = bool(address) and not unusable(interface, by_name) and bool(_DEVICE.fullmatch(interface.name))
     return fine and not ip_address(address).is_link_local
-
-
-def _all_lead(places: Sequence[Place], ports: Sequence[NetworkPort]) -> bool:
-    if len({port.address for port in ports}) < len(ports):
-        return False
-    for place, own in zip(places, ports, strict=True):
-        for other in ports:
-            towards = None if other is own else _interface_towards(place, other.address)
-            if other is not own and (towards is None or towards.name != own.interface):
-                return False
-    return True
-
-
-def _interface_towards(place: Place, address: str) -> NetInterface | None:
-    """Return the interface of the longest prefix that a place has a route for; it must be able to lead out."""
-    target = ip_address(address)
-    best: tuple[int, int, str] | None = None
-    for route in place.facts.routes:
-        prefix = "0.0.0.0/0" if route.destination == "default" and route.family == 4 else route.destination
-        try:
-            network = ip_network(prefix, strict=False)
-        except ValueError:
-            continue
-        if network.version == target.version and target in network:
-            found = (network.prefixlen, -(route.metric or 0), route.interface)
-            best = found if best is None or found[:2] > best[:2] else best
-    if best is None:
-        return None
-    interface = next((one for one in place.facts.interfaces if one.name == best[2]), None)
-    return interface if interface is not None and _leads_out(place, interface) else None
 
 
 def _subnet(place: Place, port: NetworkPort) -> str:

@@ -7,6 +7,7 @@ from fabricd.model.network import NetworkPort
 from fabricd.model.plan import Setting
 from fabricd.plan.group_hosts import Hosts
 from fabricd.plan.group_networks import Candidate
+from fabricd.plan.settings.others import REACHABILITY, ROUTED_BECAUSE
 
 #: Ports that one rank uses at most: UCX splits a message among so many, and one process copies no faster.
 _MAX_RAILS = 4
@@ -67,6 +68,8 @@ def network_settings(candidate: Candidate, ports: tuple[NetworkPort, ...], hosts
             because=on + (f" as {first.address}" if first.address and len(ports) == 1 else ""),
         ),
     ]
+    if candidate.routed:
+        settings.append(Setting(name=REACHABILITY, value="all", because=ROUTED_BECAUSE))
     if len(ports) > _DEFAULT_RAILS:
         because = f"every host has {len(ports)} ports for each of its ranks, and UCX would use {_DEFAULT_RAILS}"
         settings.append(Setting(name="UCX_MAX_RNDV_RAILS", value=str(len(ports)), because=because))

@@ -31,6 +31,7 @@ ALLOWED = frozenset(
         "NCCL_SOCKET_IFNAME",
         "UCX_IB_GID_INDEX",
         "UCX_IB_PKEY",
+        "UCX_IB_ROCE_REACHABILITY_MODE",
         "UCX_IB_SL",
         "UCX_IB_TRAFFIC_CLASS",
         "UCX_MAX_EAGER_RAILS",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from fabricd.errors import InputError, NoNetworkError
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_ip import unusable
+from fabricd.graph.networks_routed_group import routed_roce
 from fabricd.graph.nominal import TCP_BANDWIDTH
 from fabricd.localview import LocalView
 from fabricd.model.device import Hca, HcaPort, NetInterface
@@ -46,6 +47,7 @@ class Job:
         control: network by which its ranks find each other, by IP; None on one node, or where only routes join them.
         networks: all that were found, also those that join some nodes only.
         left_out: networks that could have carried data and do not, with the reason.
+        routed: whether its data go over RoCE networks that routers join.
     """
 
     nodes: Mapping[str, Snapshot]
@@ -53,6 +55,7 @@ class Job:
     control: Network | None = None
     networks: tuple[Network, ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
+    routed: bool = False
 
     @property
     def transport(self) -> Transport:
@@ -104,9 +107,11 @@ def job_of(
     left_out += [(network.name, unreachable[network.name]) for network in networks if network.name in unreachable]
     networks = tuple(network for network in networks if network.name not in unreachable)
     joining = [network for network in networks if _joins(network, nodes, left_out)]
-    routed = _routed_roce(networks, nodes)
-    if routed is not None and not any(network.transport is Transport.ROCE for network in joining):
-        joining.append(routed)
+    routed: list[Network] = []
+    if not any(network.transport is Transport.ROCE for network in joining):
+        routed = routed_roce(networks, nodes) or _behind_routers(networks, nodes)
+        left_out += [(network.name, unreachable[network.name]) for network in routed if network.name in unreachable]
+        joining += [network for network in routed if network.name not in unreachable]
     data = _data(joining, left_out, policy)
     if not data:
         told = "; ".join(f"{name}: {why}" for name, why in left_out[:8])
@@ -117,6 +122,7 @@ def job_of(
         control=_control(joining, nodes, data),
         networks=networks,
         left_out=tuple(left_out),
+        routed=any(network in routed for network in data),
     )
 
 
@@ -130,11 +136,11 @@ def _joins(network: Network, nodes: Mapping[str, Snapshot], left_out: list[tuple
     return not without
 
 
-def _routed_roce(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> Network | None:
+def _behind_routers(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> list[Network]:
     """Return the RoCE ports of all nodes as one network, where each is in a subnet of its own up to a router.
 
-    Large RoCE fabrics are built so: every link to a leaf is a subnet. The facts are subnets that hold no other host, or
-    a route by a gateway; rules that choose tables by source are not seen, so that it leads to the others is assumed.
+    For nodes whose routes are not known, or go by rules that are not read: the facts are subnets that hold no other
+    host, or a route by a gateway. That it leads to the others is assumed.
     """
     ports = [
         port
@@ -144,9 +150,9 @@ def _routed_roce(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> 
         if not port.virtual and _leads_to_a_router(nodes[port.node], port.address)
     ]
     if {port.node for port in ports} != set(nodes):
-        return None
+        return []
     reason = "each node's ports are in subnets of their own, up to a router; that it leads to the others is assumed"
-    return Network(name="roce:routed", transport=Transport.ROCE, ports=tuple(ports), reason=reason)
+    return [Network(name="roce:routed", transport=Transport.ROCE, ports=tuple(ports), reason=reason)]
 
 
 def _leads_to_a_router(snapshot: Snapshot, address: str) -> bool:

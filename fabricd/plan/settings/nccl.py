@@ -68,7 +68,7 @@ def _net(job: Job) -> Iterator[Setting]:
     first = job.data[0]
     if job.transport is Transport.ETHERNET:
         active = [f"{hca.name} of {node}" for node, one in job.nodes.items() for hca, _ in _ib_ports(one)]
-        # RoCE on all nodes, in subnets that nothing known joins: routes by source would, and are not seen.
+        # RoCE on all nodes, in subnets that nothing known joins: rules that are not read may.
         everywhere = {port.node for one in job.networks if one.transport is Transport.ROCE for port in one.ports}
         if active and everywhere != set(job.nodes):
             why = f"{first.name} is what joins all nodes, and NCCL would take {active[0]} where it can"

@@ -15,6 +15,10 @@ from fabricd.plan.settings.scope import by_node
 PROVIDER: Final[Mapping[Transport, str]] = {Transport.EFA: "efa", Transport.SLINGSHOT: "cxi"}
 #: What several Slingshot sites found that collectives of GPUs need, lest registering memory hangs.
 _CXI: Final[Mapping[str, str]] = {"FI_CXI_DISABLE_HOST_REGISTER": "1", "FI_MR_CACHE_MONITOR": "userfaultfd"}
+#: Whether UCX asks the routes before it takes a RoCE port: a default route does not count for it, in whatever table
+#: (UCX 1.20, ucs/sys/netlink.c), so that it would take TCP, or none.
+REACHABILITY: Final = "UCX_IB_ROCE_REACHABILITY_MODE"
+ROUTED_BECAUSE: Final = "routers join the RoCE ports, and UCX by itself does not see that default routes lead to others"
 
 
 def ucx_settings(job: Job) -> Iterator[Setting]:
@@ -25,6 +29,8 @@ def ucx_settings(job: Job) -> Iterator[Setting]:
     names = ", ".join(network.name for network in job.data[:3])
     because = f"{names} ({job.transport}) joins the nodes; UCX would use every device that is up, or fall back to one"
     yield from by_node("UCX_NET_DEVICES", values, because)
+    if job.routed:
+        yield Setting(name=REACHABILITY, value="all", because=ROUTED_BECAUSE)
     yield from ucx_gid_settings(job)
 
 
