@@ -28,32 +28,37 @@ def default(interface: str, gateway: str = "10.0.0.254") -> Route:
     return Route(destination="default", family=4, interface=interface, gateway=gateway)
 
 
-def host(name: str, *, rails: int = 2, far: str = "default", gid: str = "roce-v2", **fields: object) -> Snapshot:
+def host(
+    name: str, *, rails: int = 2, net: str = "10", far: str = "default", gid: str = "roce-v2", **fields: object
+) -> Snapshot:
     """A host whose rails are in a /31 each, with a table each that has one route: by its own gateway to ``far``.
 
-    ``far`` may say "{rail}": then the table leads to the ports of this rail alone.
+    ``far`` may say "{rail}": then the table leads to the ports of this rail alone. ``net`` "fd00:" is one of IPv6, /64.
     """
+    family, length, alone = (6, 64, 128) if ":" in net else (4, 31, 32)
     number = ord(name)
     cards, hcas, rules = [], [], []
     for rail in range(rails):
-        address = f"10.{rail}.{number}.0"
-        table = Gid(index=3, gid=f"::ffff:{address}", type=gid, interface=f"rail{rail}")
+        address = f"{net}{rail}:{number}::1" if family == 6 else f"{net}.{rail}.{number}.0"
+        table = Gid(index=3, gid=address if family == 6 else f"::ffff:{address}", type=gid, interface=f"rail{rail}")
         port = HcaPort(port=1, state="active", link_layer="ethernet", rate_bytes_per_second=SPEED, gids=(table,))
         where = f"0000:0{rail}:00.0"
         hcas.append(hca(f"mlx5_{rail}", port, kind="roce", node_guid=f"{name}{rail}", pci_address=where))
         cards.append(
             nic(
                 f"rail{rail}",
-                f"{address}/31",
+                f"{address}/{length}",
                 mac=f"02:{number:02x}:00:00:00:{rail:02x}",
                 rdma_device=f"mlx5_{rail}",
                 pci_address=where,
                 speed_bytes_per_second=SPEED,
             )
         )
-        route = replace(default(f"rail{rail}", f"10.{rail}.{number}.1"), destination=far.format(rail=rail))
+        route = replace(default(f"rail{rail}"), destination=far.format(rail=rail), family=family)
         rules.append(
-            RoutingRule(source=f"{address}/32", family=4, priority=100 + rail, table=100 + rail, routes=(route,))
+            RoutingRule(
+                source=f"{address}/{alone}", family=family, priority=100 + rail, table=100 + rail, routes=(route,)
+            )
         )
     made = node(name, interfaces=tuple(cards), hcas=tuple(hcas), routing_rules=tuple(rules))
     return replace(made, **fields)  # type: ignore[arg-type] # the caller names fields of Snapshot
@@ -203,6 +208,21 @@ def test_a_default_route_of_the_main_table_is_a_way_that_nothing_shows():
     found = plan(*(host(name, rails=1, routing_rules=(), routes=(default("rail0"),)) for name in "ab"))
     assert chosen(found) == ["roce:routed:10.0.97.0/31+10.0.98.0/31"]
     assert any("only default routes lead from the one to the other" in line for line in found.because)
+
+
+def test_nothing_is_tried_past_ip_by_default_routes_of_the_internet():
+    """But a table that a port has alone is meant: some fabrics use addresses that others own."""
+    bare = [host(name, rails=1, net="8", routing_rules=(), routes=(default("rail0"),)) for name in "ab"]
+    assert chosen(plan(*bare)) == ["routed:8.0.97.0/31+8.0.98.0/31"]
+    assert chosen(plan(*(host(name, rails=1, net="8") for name in "ab"))) == ["roce:routed:8.0.97.0/31+8.0.98.0/31"]
+
+
+def test_rails_of_ipv6():
+    found = plan(host("a", net="fd00:"), host("b", net="fd00:"))
+    assert chosen(found) == ["roce:routed:fd00:0:97::/64+fd00:0:98::/64+fd00:1:97::/64+..."]
+    assert [one.devices for one in found.ranks] == [("mlx5_0:1", "mlx5_1:1")] * 2
+    by_nccl = plan(host("a", net="fd00:"), host("b", net="fd00:"), engine="nccl")
+    assert settings(by_nccl)["NCCL_IB_ADDR_FAMILY"] == "AF_INET6"
 
 
 def test_a_port_needs_no_way_to_itself():

@@ -15,10 +15,13 @@ from fabricd.plan.settings.scope import by_node
 PROVIDER: Final[Mapping[Transport, str]] = {Transport.EFA: "efa", Transport.SLINGSHOT: "cxi"}
 #: What several Slingshot sites found that collectives of GPUs need, lest registering memory hangs.
 _CXI: Final[Mapping[str, str]] = {"FI_CXI_DISABLE_HOST_REGISTER": "1", "FI_MR_CACHE_MONITOR": "userfaultfd"}
-#: Whether UCX asks the routes before it takes a RoCE port: a default route does not count for it, in whatever table
-#: (UCX 1.20, ucs/sys/netlink.c), so that it would take TCP, or none.
+#: Whether UCX asks the routes before it takes a RoCE port. It takes all tables for one, whatever rules say: a longer
+#: prefix in the main table, by another interface, hides the way of a port's own (seen with UCX 1.20,
+#: ``ucs_netlink_is_best_route``). Earlier ones count no default route.
 REACHABILITY: Final = "UCX_IB_ROCE_REACHABILITY_MODE"
-ROUTED_BECAUSE: Final = "routers join the RoCE ports, and UCX by itself does not see that default routes lead to others"
+ROUTED_BECAUSE: Final = (
+    "routers join the RoCE ports, as routes say; UCX by itself knows no routing table of a port's own"
+)
 
 
 def ucx_settings(job: Job) -> Iterator[Setting]:
