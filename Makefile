@@ -2,7 +2,7 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd test-systemd test-faults test-large test-mpi4py test-slurm test-alerts rdma test-schema fuzz check bench soak load bundle lock audit clean
+.PHONY: help setup setup-tests demo test test-etcd test-systemd test-faults test-large test-mpi4py test-slurm test-alerts test-container rdma test-schema fuzz check bench soak load bundle lock audit clean
 
 ARGS ?=
 MINUTES ?= 60
@@ -50,6 +50,9 @@ test-systemd: setup-tests ## install, run, crash, upgrade and remove it under a 
 
 test-alerts: setup-tests ## the alert rules by promtool (Debian's, unpacked in build): right, and when each fires; 2 s
 	@python -m tests.alerts $(ARGS)
+
+test-container: setup-tests ## the container's image, built by buildah and run as in Kubernetes (root, apt); a minute, the first time 3
+	@python -m tests.container $(ARGS)
 
 rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
 	@python -m tests.rdma $(ARGS)
