@@ -16,6 +16,7 @@ from fabricd.credentials import Credentials, read_credentials
 from fabricd.errors import ConfigError, InputError
 from fabricd.locations import DEFAULT_PORT, TOPOLOGY_FILES, socket_path
 from fabricd.model.network import NetworkRule
+from fabricd.nearest import nearest
 from fabricd.settings_networks import network_rules
 
 DEFAULT_FILE = Path("/etc/fabricd/fabricd.toml")
@@ -275,7 +276,7 @@ def _read_environ(environ: Mapping[str, str], faults: list[str]) -> dict[str, An
         if not variable.startswith(PREFIX) or variable in _CLIENT_VARIABLES or not text:
             continue
         if key not in RULES:
-            near = settings.nearest(key, RULES, cutoff=_NEAR)
+            near = nearest(key, RULES, cutoff=_NEAR)
             if near:
                 faults.append(f"environment: {variable} is no setting{near}")
             continue
@@ -300,7 +301,7 @@ def _checked(layer: Mapping[str, Any], source: str, faults: list[str]) -> dict[s
     values = {}
     for key, value in layer.items():
         if key not in RULES:
-            near = settings.nearest(key, RULES)
+            near = nearest(key, RULES)
             faults.append(f"{source}: {key} is no setting{near or '; see fabricd check-config --help'}")
             continue
         try:
