@@ -29,7 +29,14 @@ def default(interface: str, gateway: str = "10.0.0.254") -> Route:
 
 
 def host(
-    name: str, *, rails: int = 2, net: str = "10", far: str = "default", gid: str = "roce-v2", **fields: object
+    name: str,
+    *,
+    rails: int = 2,
+    net: str = "10",
+    far: str = "default",
+    gid: str = "roce-v2",
+    kind: str = "roce",
+    **fields: object,
 ) -> Snapshot:
     """A host whose rails are in a /31 each, with a table each that has one route: by its own gateway to ``far``.
 
@@ -43,7 +50,7 @@ def host(
         table = Gid(index=3, gid=address if family == 6 else f"::ffff:{address}", type=gid, interface=f"rail{rail}")
         port = HcaPort(port=1, state="active", link_layer="ethernet", rate_bytes_per_second=SPEED, gids=(table,))
         where = f"0000:0{rail}:00.0"
-        hcas.append(hca(f"mlx5_{rail}", port, kind="roce", node_guid=f"{name}{rail}", pci_address=where))
+        hcas.append(hca(f"mlx5_{rail}", port, kind=kind, node_guid=f"{name}{rail}", pci_address=where))
         cards.append(
             nic(
                 f"rail{rail}",
@@ -119,6 +126,7 @@ def test_rails_with_tables_of_their_own_are_one_network_of_all_hosts(names):
     )
     assert (network.transport, network.bandwidth_bytes_per_second) == (Transport.ROCE, SPEED)
     assert [one.devices for one in found.ranks] == [("mlx5_0:1", "mlx5_1:1")] * len(names)
+    assert Transport.ETHERNET in {one.transport for one in found.networks}, "TCP over the rails is the other way"
     assert settings(found) == {
         "UCX_TLS": "self,rc,ud",
         "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1",
@@ -185,16 +193,18 @@ def test_a_slower_network_by_subnet_does_not_hide_the_rails():
 
 @pytest.mark.parametrize(
     ("fields", "view_fields"),
-    [({"gid": "roce-v1"}, {}), ({}, {"hcas": ()}), ({}, {"memlock_bytes": 65536})],
-    ids=["version 1", "not in the container", "memlock"],
+    [({"gid": "roce-v1"}, {}), ({"kind": "soft-roce"}, {}), ({}, {"hcas": ()}), ({}, {"memlock_bytes": 65536})],
+    ids=["version 1", "software", "not in the container", "memlock"],
 )
 def test_where_rdma_cannot_be_it_is_tcp_over_the_same_rails(fields, view_fields):
     found = plan(host("a", **fields), host("b", **fields), **view_fields)
     assert chosen(found) == ["routed:10.0.97.0/31+10.0.98.0/31"]
     assert [one.devices for one in found.ranks] == [("rail0",)] * 2
     assert settings(found)["UCX_TLS"] == "self,tcp"
-    memlock = [reason for name, reason in reasons(found).items() if name.startswith("roce:routed")]
-    assert not memlock or "memlock limit of 65536 bytes" in memlock[0]
+    said = [reason for name, reason in reasons(found).items() if name.startswith("roce:routed")]
+    assert [("memlock limit of 65536 bytes" in reason) for reason in said] == [True] * len(
+        view_fields.keys() & {"memlock_bytes"}
+    )
 
 
 def test_gloo_talks_by_tcp_over_one_rail_and_the_same_on_all_hosts():
@@ -279,12 +289,19 @@ def test_three_machines_with_eight_rails_each_and_all_subnets_different():
 
 
 def test_two_addresses_of_a_port_do_not_make_it_two():
-    extra = IpAddress(address="10.9.0.1", prefix_length=31, family=4)
-    made = host("a")
-    first = made.interfaces[0]
-    both = replace(first, addresses=(*first.addresses, extra))
-    found = plan(replace(made, interfaces=(both, *made.interfaces[1:])), host("b"))
-    assert [one.devices for one in found.ranks] == [("mlx5_0:1", "mlx5_1:1")] * 2
+    """Two of three hosts have another subnet in common on the same cards."""
+
+    def aliased(made: Snapshot, last: int) -> Snapshot:
+        first = made.interfaces[0]
+        extra = IpAddress(address=f"10.9.0.{last}", prefix_length=24, family=4)
+        return replace(
+            made,
+            interfaces=(replace(first, addresses=(*first.addresses, extra)), *made.interfaces[1:]),
+            routing_rules=(*made.routing_rules, replace(made.routing_rules[0], source=f"10.9.0.{last}/32")),
+        )
+
+    found = plan(aliased(host("a"), 1), aliased(host("b"), 2), host("c"))
+    assert [one.devices for one in found.ranks] == [("mlx5_0:1", "mlx5_1:1")] * 3
 
 
 def test_settings_without_a_job_tell_ucx_as_well():
