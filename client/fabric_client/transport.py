@@ -125,6 +125,31 @@ class Answer:
             raise ParseError(f"a line longer than {longest} bytes from {self._transport.address}")
         return line if line.endswith(b"\n") else b""
 
+    def has_more(self) -> bool:
+        """Return whether part of a further line has come already; does not wait."""
+        connected, buffered = self._connection.sock, self._response.fp
+        if connected is None or buffered is None:
+            return False
+        connected.settimeout(0)
+        try:
+            return bool(buffered.peek(1).strip(b"\r\n"))  # the end of a chunk is read with the next
+        except _BROKEN:  # by TLS also: nothing yet. What is broken says so when it is read
+            return False
+
+    def wait(self, seconds: float) -> None:
+        """Return when more has come, or the end, and leave it where it is.
+
+        Raises:
+            TransientError: nothing came in time.
+        """
+        connected = self._connection.sock
+        if connected is None:
+            return
+        poller = select.poll()
+        poller.register(connected, select.POLLIN)
+        if not poller.poll(seconds * 1000):
+            raise self._transport.not_reached(TimeoutError("timed out"))
+
     def close(self) -> None:
         """Give it up, and its connection."""
         self._response.close()

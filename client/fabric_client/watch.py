@@ -69,7 +69,7 @@ class GroupWatch:
         self._left: set[int] = set()
         self._left_at = 0.0
         self._stopped = False
-        self._hearing = False  #: an event has been read, and not been dealt with yet
+        self._hearing = False  #: events may have been read that are not dealt with yet
         self._stream = stream
         self._socket: socket.socket | None = None if stream is None else stream.socket
         self._connected = threading.Event()
@@ -151,12 +151,19 @@ class GroupWatch:
     def _follow(self, stream: Answer) -> None:
         self._socket = stream.socket
         self._connected.set()
-        while line := stream.line(longest=_LINE_MAX_BYTES, seconds=_SILENCE_SECONDS):
-            self._hearing = True
-            try:
+        self._hearing = True
+        try:
+            while True:
+                if not stream.has_more():
+                    self._hearing = False  # what comes from now on is seen at the socket until it is read
+                    stream.wait(_SILENCE_SECONDS)
+                    self._hearing = True
+                line = stream.line(longest=_LINE_MAX_BYTES, seconds=_SILENCE_SECONDS)
+                if not line:
+                    return
                 self._happened(from_json(line, WatchEvent, what="watch event"))
-            finally:
-                self._hearing = False
+        finally:
+            self._hearing = False
 
     def _happened(self, event: WatchEvent) -> None:
         if event.kind == "lost":

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,14 +56,21 @@ class Member:
     """A group in which a rank may be lost."""
 
     def __init__(self):
+        self.watch = SimpleNamespace(doing=str)
         self.lost = None
         self.said = []
 
     def failure(self, during):
         return RankLostError("g", self.lost, during=during) if self.lost else None
 
+    def before_start(self, now, since, during):
+        return self.failure(during)
+
     def leave(self):
         self.said.append("left")
+
+    def explain(self, error, what):
+        """Nobody is asked."""
 
     def give_up(self, what, error):
         self.said.append(f"gave up: {error}")
