@@ -67,7 +67,7 @@ class Watched:
         begun, before = time.monotonic(), -1.0
         while self.processor_seconds - before > _AT_REST and time.monotonic() - begun < _START_SECONDS:
             before = self.processor_seconds
-            time.sleep(1.0)
+            time.sleep(2.0)  # longer than it rests between two looks
         return self.processor_seconds
 
     def known(self) -> int:
