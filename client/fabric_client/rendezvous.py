@@ -87,13 +87,14 @@ class Rendezvous:
         self.connection = connection
         self.member = member
         self._base = f"/v1/groups/{quote(member.group, safe='')}"
+        self._own = f"{self._base}/members/{member.rank}"
         self._contacted = False
         self._awaited: tuple[int, ...] = ()  #: ranks for which the others wait, as last told
 
     @property
     def watch_path(self) -> str:
         """Path of this member's event stream."""
-        return f"{self._base}/members/{self.member.rank}/watch"
+        return f"{self._own}/watch"
 
     def join(self, view: LocalView, *, timeout: float, engine: str = "mpi") -> tuple[JoinAnswer, Answer | None]:
         """Register this rank and wait for the others and the plan. While it waits long, it tells for whom.
@@ -116,12 +117,11 @@ class Rendezvous:
             engine=engine,
             timeout_seconds=timeout,
         )
-        path = f"{self._base}/members/{self.member.rank}"
         what = f"joining group {self.member.group!r} as rank {self.member.rank}"
         began = time.monotonic()
 
         def ask(wait: float, seconds: float) -> tuple[JoinAnswer, Answer | None] | None:
-            answer = self.connection.ask("PUT", path, body=request, accept=EVENT_LINES, wait=wait, seconds=seconds)
+            answer = self.connection.ask("PUT", self._own, body=request, accept=EVENT_LINES, wait=wait, seconds=seconds)
             if answer.status == _ACCEPTED:
                 status = from_json(answer.read(), GroupStatus, what=f"answer to {what}")
                 self._awaited = status.missing
@@ -169,8 +169,7 @@ class Rendezvous:
         Raises:
             FabricError: it does not answer, or what became of the group.
         """
-        path = f"{self._base}/members/{self.member.rank}/roll"
-        return self.connection.post(path, RollAnswer, body={}, seconds=_ROLL_SECONDS)
+        return self.connection.post(f"{self._own}/roll", RollAnswer, body={}, seconds=_ROLL_SECONDS)
 
     def here(self, doing: str) -> None:
         """Answer such a question.
@@ -178,12 +177,11 @@ class Rendezvous:
         Raises:
             FabricError: the daemon does not take it.
         """
-        path = f"{self._base}/members/{self.member.rank}/doing"
-        self.connection.request("PUT", path, params={"what": doing[:_DOING_MAX]}, seconds=_ROLL_SECONDS)
+        self.connection.request("PUT", f"{self._own}/doing", params={"what": doing[:_DOING_MAX]}, seconds=_ROLL_SECONDS)
 
     def leave(self) -> bool:
         """Tell the daemon that this rank goes in peace; tell whether it heard."""
-        return self._goodbye(f"{self._base}/members/{self.member.rank}", {})
+        return self._goodbye(self._own, {})
 
     def abort(self, reason: str) -> bool:
         """End the group for all ranks; ``reason`` is shown to them. Tell whether the daemon heard."""

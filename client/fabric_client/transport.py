@@ -145,9 +145,7 @@ class Answer:
         connected = self._connection.sock
         if connected is None:
             return
-        poller = select.poll()
-        poller.register(connected, select.POLLIN)
-        if not poller.poll(seconds * 1000):
+        if not has_come(connected, seconds):
             raise self._transport.not_reached(TimeoutError("timed out"))
 
     def close(self) -> None:
@@ -258,7 +256,7 @@ class Transport:
         while self._idle and found is None:
             with suppress(IndexError):  # another thread was quicker
                 found = self._idle.pop()
-                if not _is_silent(found.sock):
+                if has_come(found.sock):  # between two requests that can only be its end
                     found.close()
                     found = None
         found = found or self._make()
@@ -293,8 +291,8 @@ def _in_words(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).replace("_", " ").lower()
 
 
-def _is_silent(connection: socket.socket) -> bool:
-    """Tell whether nothing came meanwhile: between two requests that can only be its end."""
+def has_come(connection: socket.socket, seconds: float = 0.0) -> bool:
+    """Wait so long until a socket has something to read, or its end; tell whether it has. It is left there."""
     poller = select.poll()
     poller.register(connection, select.POLLIN)
-    return not poller.poll(0)
+    return bool(poller.poll(seconds * 1000))

@@ -7,7 +7,6 @@ quietly. When the daemon does not know the group any more, the job goes on unwat
 import contextlib
 import logging
 import os
-import select
 import socket
 import threading
 import time
@@ -15,7 +14,7 @@ import weakref
 from collections.abc import Callable
 
 from fabric_client.rendezvous import Rendezvous
-from fabric_client.transport import Answer, TransientError
+from fabric_client.transport import Answer, TransientError, has_come
 from fabricd.errors import (
     FabricError,
     GroupAbortedError,
@@ -101,11 +100,7 @@ class GroupWatch:
 
     def _has_news(self) -> bool:
         stream = self._socket
-        if stream is None or stream.fileno() < 0:  # the daemon is away
-            return False
-        poller = select.poll()
-        poller.register(stream, select.POLLIN)
-        return bool(poller.poll(0))
+        return stream is not None and stream.fileno() >= 0 and has_come(stream)  # else the daemon is away
 
     def ignore(self) -> None:
         """Take no notice of what comes from now on, and hold the stream open: this rank is about to go."""

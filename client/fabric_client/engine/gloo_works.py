@@ -91,13 +91,18 @@ class Message:
 
     def test(self) -> bool:
         """See the protocol."""
-        if not self._call.ended():
-            return False
-        try:
-            self._call.result()
-        except RuntimeError as error:
-            raise map_error(error) from error
-        return True
+        return _has_ended(self._call)
+
+
+def _has_ended(call: BlockingCall[Any]) -> bool:
+    """Tell whether a call has ended; raise what Gloo says of it."""
+    if not call.ended():
+        return False
+    try:
+        call.result()
+    except RuntimeError as error:
+        raise map_error(error) from error
+    return True
 
 
 def _wait_for_all(works: tuple[Any, ...]) -> None:
@@ -212,13 +217,7 @@ class GlooSplit:
             if self._color is None:
                 return True
             self._call = BlockingCall(self._make, "gloo split")
-        if not self._call.ended():
-            return False
-        try:
-            self._call.result()
-        except RuntimeError as error:
-            raise map_error(error) from error
-        return True
+        return _has_ended(self._call)
 
     def _make(self) -> Member:
         order = sorted((int(key), rank) for rank, (color, key) in enumerate(self._wishes) if color == self._color)
