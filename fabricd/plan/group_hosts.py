@@ -154,6 +154,22 @@ def _facts(name: str, view: LocalView, known: Snapshot | None) -> Snapshot:
     )
 
 
+def as_ranks_see(known: Snapshot, facts: Snapshot) -> Snapshot:
+    """Return a node with the network that its ranks see; GPUs and PCIe are the host's.
+
+    Args:
+        known: the node, as its daemon knows it.
+        facts: of the ranks' place on it.
+    """
+    return replace(
+        known,
+        interfaces=facts.interfaces,
+        routes=facts.routes,
+        routing_rules=facts.routing_rules,
+        hcas=facts.hcas,
+    )
+
+
 def _interface(number: int, seen: ViewInterface, known: Snapshot | None) -> NetInterface:
     addresses = tuple(found for text in seen.addresses if (found := _address(text)))
     state = "up" if seen.up else "down"

@@ -11,7 +11,7 @@ from fabricd.model.path import Transport
 from fabricd.model.plan import NetworkChoice, Setting
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group_choice import Rated
-from fabricd.plan.group_hosts import Hosts, Place
+from fabricd.plan.group_hosts import Hosts, Place, as_ranks_see
 from fabricd.plan.settings import of_node, settings_for
 from fabricd.plan.settings.job import Job, job_of
 from fabricd.plan.settings.scope import by_node
@@ -134,19 +134,9 @@ def _of_nvlink(places: Sequence[Place], nodes: Mapping[str, Snapshot]) -> list[s
 
 
 def _seen(place: Place, nodes: Mapping[str, Snapshot]) -> Snapshot:
-    """Return a node as the ranks on it see it: its GPUs and PCIe are its host's."""
+    """Return a node as the ranks on it see it."""
     known = nodes.get(place.node_id)
-    if known is None:
-        return place.facts
-    facts = place.facts
-    return replace(
-        known,
-        interfaces=facts.interfaces,
-        routes=facts.routes,
-        routing_rules=facts.routing_rules,
-        lldp=facts.lldp,
-        hcas=facts.hcas,
-    )
+    return place.facts if known is None else replace(as_ranks_see(known, place.facts), lldp=place.facts.lldp)
 
 
 def _socket_settings(best: Rated, hosts: Hosts) -> list[Setting]:

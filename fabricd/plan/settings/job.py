@@ -14,7 +14,7 @@ from fabricd.model.device import Hca, HcaPort, NetInterface
 from fabricd.model.network import Network, NetworkPort, role_rank
 from fabricd.model.path import Policy, Transport
 from fabricd.model.snapshot import Snapshot
-from fabricd.plan.group_hosts import find_hosts
+from fabricd.plan.group_hosts import as_ranks_see, find_hosts
 
 #: By RDMA or another way past the kernel; the order is the order of preference.
 RDMA = (
@@ -249,14 +249,7 @@ def as_seen(snapshot: Snapshot, view: LocalView) -> Snapshot:
     driver = snapshot.gpu_driver
     if driver is not None and view.imex_channels is not None:
         driver = replace(driver, imex_channels=view.imex_channels)
-    return replace(
-        snapshot,
-        interfaces=facts.interfaces,
-        routes=facts.routes,
-        routing_rules=facts.routing_rules,
-        hcas=facts.hcas,
-        gpu_driver=driver,
-    )
+    return replace(as_ranks_see(snapshot, facts), gpu_driver=driver)
 
 
 def interface_named(snapshot: Snapshot, name: str) -> NetInterface | None:
