@@ -138,11 +138,5 @@ class KnownPorts:
 
     def of(self, nodes: Mapping[str, Snapshot]) -> Mapping[str, NodePorts]:
         """Return the ports of nodes, by node_id; what is known of others is forgotten."""
-        before = self._known
-        self._known = {
-            node_id: known
-            if (known := before.get(node_id)) is not None and known.snapshot is snapshot
-            else NodePorts(node_id, snapshot)
-            for node_id, snapshot in nodes.items()
-        }
-        return self._known
+        self.keep_to(nodes)
+        return {node_id: self.of_node(node_id, snapshot) for node_id, snapshot in nodes.items()}
