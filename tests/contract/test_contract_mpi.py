@@ -8,26 +8,15 @@ import pytest
 from fabric_client.ops import ReduceOp
 from tests.contract.expected import combined, data, differs
 from tests.contract.subject import SUBJECTS
-from tests.support.daemon import daemon
 from tests.support.ranks import new_group, ranks
 
 pytestmark = pytest.mark.mpi
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("contract")) as running:
-        yield running.url
-
-
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_every_collective_type_operator_root_and_shape(tmp_path, url, size):
-    with ranks(tmp_path, size, ["-m", "tests.contract.rank_collectives", "mpi"], new_group(url)) as job:
-        reports = [rank.json() for rank in job.wait(200)]
-    assert [report["wrong"] for report in reports] == [[]] * size
-    assert {report["cells"] for report in reports} == {reports[0]["cells"]}
-    assert reports[0]["cells"] > 7500
+def test_every_collective_type_operator_root_and_shape(cells_of, size):
+    assert cells_of("mpi", size) > 7500
 
 
 def test_the_contract_itself_sees_a_wrong_result():

@@ -5,23 +5,10 @@ Proves counts, types, layouts, groups and order of calls; says nothing about GPU
 
 import pytest
 
-from tests.support.daemon import daemon
-from tests.support.ranks import new_group, ranks
-
 pytest.importorskip("cupy_backends", reason="CuPy is not installed")
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("contract")) as running:
-        yield running.url
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_every_collective_type_operator_root_and_shape(tmp_path, url, size):
-    with ranks(tmp_path, size, ["-m", "tests.contract.rank_collectives", "nccl"], new_group(url)) as job:
-        reports = [rank.json() for rank in job.wait(200)]
-    assert [report["wrong"] for report in reports] == [[]] * size
-    assert {report["cells"] for report in reports} == {reports[0]["cells"]}
-    assert reports[0]["cells"] > 4000
+def test_every_collective_type_operator_root_and_shape(cells_of, size):
+    assert cells_of("nccl", size) > 4000

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fabricd.localview import LocalView, ViewHca, ViewInterface
 from fabricd.model.device import (
     Gid,
     Gpu,
@@ -104,6 +105,34 @@ def hgx(name: str = "a", *, gpus: int = 8, nvswitch: bool = True, lid: int = 1) 
         gpus=tuple(cards),
         hcas=tuple(hcas),
     )
+
+
+def whole_view(snapshot: Snapshot, rank: int, **fields: object) -> LocalView:
+    """What a rank sees on a node: all of its network and RDMA devices."""
+    name = snapshot.node.name
+    facts = {
+        "hostname": name,
+        "pid": 100 + rank,
+        "boot_id": f"boot-{name}",
+        "net_namespace": "1",
+        "ipc_namespace": "2",
+        "pid_namespace": "3",
+        "shm_device": "0:4",
+        "node_id": snapshot.node.node_id,
+        "interfaces": tuple(
+            ViewInterface(
+                name=one.name,
+                mac=one.mac,
+                up=True,
+                addresses=tuple(f"{address.address}/{address.prefix_length}" for address in one.addresses),
+            )
+            for one in snapshot.interfaces
+        ),
+        "hcas": tuple(
+            ViewHca(name=one.name, node_guid=one.node_guid, usable=True, ports=(1,)) for one in snapshot.hcas
+        ),
+    }
+    return LocalView(**(facts | fields))  # type: ignore[arg-type] # the caller names fields of LocalView
 
 
 def nvlinks(count: int, *, speed: int = 25 * 10**9, to: str = "") -> tuple[NvLink, ...]:

@@ -6,12 +6,12 @@ import pytest
 
 from fabric_client.engine.settings import choose_settings
 from fabricd.errors import NoNetworkError
-from fabricd.localview import LocalView, ViewGid, ViewHca, ViewInterface
+from fabricd.localview import ViewGid, ViewHca
 from fabricd.model.device import Gid, GpuDriver, Hca, HcaPort, NvlinkFabric
 from fabricd.model.measurement import Measurement
 from fabricd.plan.group import AUTO, plan_group
 from tests.support.composed import member
-from tests.support.nodes import hgx, mapping, nic, node
+from tests.support.nodes import hgx, mapping, nic, node, whole_view
 
 
 def with_nics(snapshot, *nics):
@@ -21,30 +21,11 @@ def with_nics(snapshot, *nics):
 def view(snapshot, rank, **fields):
     """What a rank on a node sees: all of it, and two GPUs."""
     name = snapshot.node.name
-    facts = {
-        "hostname": name,
-        "boot_id": f"boot-{name}",
-        "net_namespace": "1",
-        "ipc_namespace": "2",
-        "pid_namespace": "3",
-        "shm_device": "0:4",
-        "node_id": snapshot.node.node_id,
-        "interfaces": tuple(
-            ViewInterface(
-                name=one.name,
-                mac=one.mac,
-                up=True,
-                addresses=tuple(f"{address.address}/{address.prefix_length}" for address in one.addresses),
-            )
-            for one in snapshot.interfaces
-        ),
-        "hcas": tuple(
-            ViewHca(name=one.name, node_guid=one.node_guid, usable=True, ports=(1,)) for one in snapshot.hcas
-        ),
+    gpus = {
         "gpu_uuids": (f"GPU-{name}-0", f"GPU-{name}-1"),
         "versions": (("cupy", "14.2.0"), ("nccl", "2.30.4")),
     }
-    return LocalView(**(facts | {"pid": 100 + rank} | fields))
+    return whole_view(snapshot, rank, **(gpus | fields))
 
 
 def plan(*snapshots, engine="nccl", measurements=(), **fields):

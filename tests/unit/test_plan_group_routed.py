@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from fabric_client.engine.settings import choose_settings
 from fabricd.errors import NoNetworkError
 from fabricd.graph.networks_routed import Led, Routes, Targets
-from fabricd.localview import LocalView, ViewHca, ViewInterface
 from fabricd.model.device import Gid, HcaPort, IpAddress, Route
 from fabricd.model.measurement import Measurement
 from fabricd.model.path import Transport
@@ -19,7 +18,7 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group import plan_group, survey
 from fabricd.plan.settings import settings_for
 from tests.support.composed import member, with_tables
-from tests.support.nodes import hca, mapping, nic, node
+from tests.support.nodes import hca, mapping, nic, node, whole_view
 
 SPEED = 50 * 10**9
 
@@ -71,37 +70,9 @@ def host(
     return replace(made, **fields)  # type: ignore[arg-type] # the caller names fields of Snapshot
 
 
-def view(snapshot: Snapshot, rank: int, **fields: object) -> LocalView:
-    """What a rank on a host sees: all of it."""
-    name = snapshot.node.name
-    facts = {
-        "hostname": name,
-        "pid": 100 + rank,
-        "boot_id": f"boot-{name}",
-        "net_namespace": "1",
-        "ipc_namespace": "2",
-        "pid_namespace": "3",
-        "shm_device": "0:4",
-        "node_id": snapshot.node.node_id,
-        "interfaces": tuple(
-            ViewInterface(
-                name=one.name,
-                mac=one.mac,
-                up=True,
-                addresses=tuple(f"{address.address}/{address.prefix_length}" for address in one.addresses),
-            )
-            for one in snapshot.interfaces
-        ),
-        "hcas": tuple(
-            ViewHca(name=one.name, node_guid=one.node_guid, usable=True, ports=(1,)) for one in snapshot.hcas
-        ),
-    }
-    return LocalView(**(facts | fields))  # type: ignore[arg-type] # the caller names fields of LocalView
-
-
 def plan(*hosts: Snapshot, engine: str = "mpi", ranks: int = 1, measurements=(), **fields: object) -> GroupPlan:
     on = [one for one in hosts for _ in range(ranks)]
-    views = {rank: view(one, rank, **fields) for rank, one in enumerate(on)}
+    views = {rank: whole_view(one, rank, **fields) for rank, one in enumerate(on)}
     return plan_group(engine, views, mapping(*hosts), measurements)
 
 
@@ -137,7 +108,7 @@ def test_rails_with_tables_of_their_own_are_one_network_of_all_hosts(names):
     )
     assert not any("only default" in line for line in found.because), "a table of a port's own is meant for it"
     for rank, name in enumerate(names):
-        applied, _ = choose_settings(found.ranks[rank].settings, view(host(name), rank), {})
+        applied, _ = choose_settings(found.ranks[rank].settings, whole_view(host(name), rank), {})
         assert applied == settings(found, rank), "the client knows each of them"
 
 
@@ -260,7 +231,7 @@ def test_an_address_that_two_hosts_have_leads_to_neither():
 
 def test_rails_are_measured_by_tcp_on_the_same_addresses_and_a_dead_one_is_not_taken():
     hosts = [host(name, far="10.{rail}.0.0/16") for name in "ab"]
-    views = {rank: view(one, rank) for rank, one in enumerate(hosts)}
+    views = {rank: whole_view(one, rank) for rank, one in enumerate(hosts)}
     pairs = survey(views, mapping(*hosts)).pairs
     assert {(one.src_address, one.dst_address) for one in pairs} == {
         ("10.0.97.0", "10.0.98.0"),
