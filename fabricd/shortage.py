@@ -72,6 +72,11 @@ def shortage_of(error: BaseException) -> Resource | None:
     return Resource.THREADS if isinstance(error, RuntimeError) and "can't start new thread" in str(error) else None
 
 
+def _first_of(error: BaseException) -> BaseException:
+    """Return what a group of errors is about; how many tasks met it says nothing."""
+    return _first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
 @dataclass(slots=True)
 class _Spell:
     """One shortage, as long as it lasts."""
@@ -137,5 +142,5 @@ class Shortages:
                 lacking = shortage_of(error)
                 if lacking is None:
                     raise
-                self.note(lacking, f"{name}: {error}")
+                self.note(lacking, f"{name}: {_first_of(error)}")
             await asyncio.sleep(_AGAIN_SECONDS)

@@ -19,6 +19,7 @@ from fabricd.probe.base import ProbeFailed
 from fabricd.probe.events import NetworkEvents
 from fabricd.probe.glance import Glance, infiniband_ports
 from fabricd.probe.nvml_events import gpu_events
+from fabricd.shortage import shortage_of
 
 _log = logging.getLogger("fabricd.probe")
 
@@ -227,8 +228,10 @@ class _Lane:
         try:
             snapshot = await in_thread(lambda: self._source.refresh(names), name="probing")
             self._failed = frozenset(report.name for report in snapshot.probes if report.outcome in _FAILED)
-        except Exception:  # noqa: BLE001 - runners contain what probes do; its own fault must not end the daemon
-            _log.exception("looking at this machine failed")
+        except Exception as error:
+            if shortage_of(error) is not None:
+                raise  # told, and begun anew, by what runs this
+            _log.exception("looking at this machine failed")  # runners contain what probes do; this must not end all
         took = loop.time() - begun
         if took > self._interval():
             _log.warning("a look took longer than the interval", extra={"facts": {"seconds": round(took, 3)}})

@@ -68,3 +68,16 @@ def test_work_outlasts_a_shortage_and_nothing_else(monkeypatch):
     with pytest.raises(ValueError, match="a fault"):
         asyncio.run(short.outlast(work, "work"))
     assert (len(begun), short.met[Resource.MEMORY]) == (3, 2)
+
+
+def test_of_a_group_of_tasks_it_tells_what_one_of_them_met(monkeypatch, caplog):
+    monkeypatch.setattr(shortage, "_AGAIN_SECONDS", 0.0)
+    met = [ExceptionGroup("unhandled errors", [RuntimeError("can't start new thread")]), None]
+
+    async def work() -> None:
+        if error := met.pop(0):
+            raise error
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(Shortages().outlast(work, "probing"))
+    assert [record.facts for record in caplog.records] == [{"met": "probing: can't start new thread"}]
