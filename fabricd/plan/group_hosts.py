@@ -7,11 +7,13 @@ what a rank could not see counts as its own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from ipaddress import ip_interface
 
 from fabricd.localview import LocalView, ViewInterface
 from fabricd.model.device import Hca, InterfaceKind, IpAddress, NetInterface
 from fabricd.model.identity import NodeIdentity
+from fabricd.model.network import NetworkRule
 from fabricd.model.snapshot import Snapshot
 from fabricd.units import format_ranges
 
@@ -138,19 +140,33 @@ def _facts(name: str, view: LocalView, known: Snapshot | None) -> Snapshot:
     interfaces = tuple(_interface(number, one, known) for number, one in enumerate(view.interfaces))
     if known is None:
         return Snapshot(node=identity, interfaces=interfaces)
+    hcas = tuple(_hcas(view, known))
     same_namespace = any(
         one.kind is not InterfaceKind.OTHER for one in interfaces if one.kind is not InterfaceKind.LOOPBACK
     )
+    guids = {(hca.node_guid, hca.name) for hca in known.hcas}
+    same_devices = all((hca.node_guid, hca.name) in guids for hca in hcas)
     return Snapshot(
         node=identity,
         numa=known.numa,
         interfaces=interfaces,
+        # By the names of the host's interfaces: in another namespace the same name may be another interface.
         routes=known.routes if same_namespace else (),
         routing_rules=known.routing_rules if same_namespace else (),
         lldp=known.lldp if same_namespace else (),
-        hcas=tuple(_hcas(view, known)),
-        ib_fabrics=known.ib_fabrics if same_namespace else (),
-        site_networks=known.site_networks if same_namespace else (),
+        hcas=hcas,
+        ib_fabrics=known.ib_fabrics if same_devices else (),
+        site_networks=known.site_networks if same_namespace else _elsewhere(known.site_networks, view, same_devices),
+    )
+
+
+def _elsewhere(rules: Sequence[NetworkRule], view: LocalView, same_devices: bool) -> tuple[NetworkRule, ...]:
+    """Return what a site's rules say in another namespace: those by name only where the name is an RDMA device's."""
+    names = [one.name for one in view.interfaces]
+    return tuple(
+        rule
+        for rule in rules
+        if not rule.interface or (same_devices and not any(fnmatchcase(name, rule.interface) for name in names))
     )
 
 
@@ -166,7 +182,10 @@ def as_ranks_see(known: Snapshot, facts: Snapshot) -> Snapshot:
         interfaces=facts.interfaces,
         routes=facts.routes,
         routing_rules=facts.routing_rules,
+        lldp=facts.lldp,
         hcas=facts.hcas,
+        ib_fabrics=facts.ib_fabrics,
+        site_networks=facts.site_networks,
     )
 
 

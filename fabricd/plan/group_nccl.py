@@ -136,7 +136,7 @@ def _of_nvlink(places: Sequence[Place], nodes: Mapping[str, Snapshot]) -> list[s
 def _seen(place: Place, nodes: Mapping[str, Snapshot]) -> Snapshot:
     """Return a node as the ranks on it see it."""
     known = nodes.get(place.node_id)
-    return place.facts if known is None else replace(as_ranks_see(known, place.facts), lldp=place.facts.lldp)
+    return place.facts if known is None else as_ranks_see(known, place.facts)
 
 
 def _socket_settings(best: Rated, hosts: Hosts) -> list[Setting]:

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabricd.errors import InputError, NoNetworkError, UnknownNameError
+from fabricd.graph.networks import find_networks
 from fabricd.localview import LocalView, ViewHca, ViewInterface
 from fabricd.model.collective import CollectivePlan
-from fabricd.model.device import Gid, Gpu, HcaPort, InterfaceKind, IpAddress, Route
+from fabricd.model.device import Gid, Gpu, HcaPort, InterfaceKind, IpAddress, LldpNeighbor, Route
 from fabricd.model.identity import Cpu, NodeIdentity
+from fabricd.model.infiniband import IbFabric
 from fabricd.model.network import NetworkRule
 from fabricd.model.path import Policy
 from fabricd.model.topology_file import TopologyFile
@@ -431,6 +433,47 @@ def test_a_container_is_told_its_own_names():
     found = told(as_seen(a, inside), b)
     assert found["GLOO_SOCKET_IFNAME"] == {"a": "net1", "b": "eth0"}
     assert found["NCCL_NET"] == "Socket", "its container has no device of InfiniBand"
+
+
+def test_what_is_said_of_a_hosts_interfaces_is_not_applied_to_a_containers_of_the_same_names():
+    """By its name alone a container's eth0 is taken for none of its host: not for its VLAN, role or routes."""
+    rules = (
+        NetworkRule(role="management", interface="eth0"),
+        NetworkRule(name="cluster", subnet="10.9.0.0/16"),
+        NetworkRule(role="storage", interface="mlx5_*"),
+    )
+    a, b = (
+        replace(
+            with_nics(snapshot, nic("eth0", f"192.168.0.{host}/24"), nic("eth1", f"10.9.0.{host}/24")),
+            lldp=(LldpNeighbor(interface="eth0", vlan_id=7),),
+            ib_fabrics=(IbFabric(guid="f", switch_count=1, hca_count=2, link_count=2),),
+            site_networks=rules,
+            hcas=tuple(replace(one, node_guid=f"{host}:{one.name}") for one in snapshot.hcas),
+        )
+        for host, snapshot in ((1, hgx("a")), (2, hgx("b", lid=101)))
+    )
+    devices = tuple(ViewHca(name=one.name, node_guid=one.node_guid, usable=True, ports=(1,)) for one in a.hcas)
+    inside = LocalView(
+        interfaces=(ViewInterface(name="eth0", mac="02:00:00:00:00:09", up=True, addresses=("10.9.0.77/24",)),),
+        hcas=devices,
+    )
+    seen = as_seen(a, inside)
+    assert (seen.lldp, seen.ib_fabrics, seen.site_networks) == ((), a.ib_fabrics, rules[1:])
+    (found,) = (one for one in find_networks({"a": seen, "b": b}).networks if one.name == "cluster")
+    assert [port.interface for port in found.ports] == ["eth0", "eth1"]
+
+    renamed = replace(inside, hcas=(replace(devices[0], name="rdma0"), *devices[1:]))
+    seen = as_seen(a, renamed)
+    assert (seen.ib_fabrics, seen.site_networks) == ((), rules[1:2]), "the host's names are not its devices'"
+
+    same = tuple(
+        ViewInterface(
+            name=one.name, mac=one.mac, up=True, addresses=tuple(f"{each.address}/24" for each in one.addresses)
+        )
+        for one in a.interfaces
+    )
+    seen = as_seen(a, replace(inside, interfaces=same))
+    assert (seen.lldp, seen.ib_fabrics, seen.site_networks) == (a.lldp, a.ib_fabrics, rules)
 
 
 def test_jobs_that_cannot_be_are_refused():
