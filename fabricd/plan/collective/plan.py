@@ -18,7 +18,7 @@ from fabricd.model.path import Hop, PathType
 from fabricd.paths.nccl.system import HOST_SHIFT
 from fabricd.plan.collective.fabric import EngineRoutes, FreeRoutes
 from fabricd.plan.collective.planner import Planner, Request
-from fabricd.plan.collective.reasons import in_gb, nccl_reasons, percent, ring_reasons
+from fabricd.plan.collective.reasons import in_gb, nccl_reasons, percent, ring_reasons, unsolved_reason
 from fabricd.plan.collective.trees import MAX_RANKS, TreePacking, pack_trees
 from fabricd.plan.nccl.emulate import Member
 from fabricd.plan.nccl.graphs import SearchGraph
@@ -106,6 +106,7 @@ def tree_plan(planner: Planner) -> CollectivePlan:
             f"{format_count(len(made), 'tree')} of ours, {in_gb(packing.busbw)} in all: {share} of what is possible",
             f"no schedule exceeds {in_gb(bound)}: {planner.bound.because}",
             "a plan to compare with: NCCL takes rings and trees in its own form only",
+            *([unsolved_reason(packing.unsolved, "trees")] if packing.unsolved else []),
         ),
     )
 

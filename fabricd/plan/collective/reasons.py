@@ -20,6 +20,8 @@ def ring_reasons(planner: Planner, trees: TreePacking | None) -> Iterator[str]:
     if not planner.channels:
         yield "no ring: some rank cannot be reached from another"
         return
+    for words in dict.fromkeys(part.packing.unsolved for part in planner.parts if part.packing.unsolved):
+        yield unsolved_reason(words, "rings")
     limit = min(part.packing.limit for part in planner.parts)
     least = "" if total > _PROVED * limit else "at least "
     proof = f"{least}{percent(total, limit)} of what any rings on these routes carry"
@@ -38,6 +40,11 @@ def ring_reasons(planner: Planner, trees: TreePacking | None) -> Iterator[str]:
             else f"beyond {MAX_RANKS} ranks they are not packed"
         )
         yield f"trees could carry {most} ({ways})"
+
+
+def unsolved_reason(words: str, what: str) -> str:
+    """Return what is said of a packing of rings or trees whose linear program was not solved."""
+    return f"the search for better {what} was cut short, for its linear program was not solved ({words[:200]})"
 
 
 def _over(planner: Planner) -> str:

@@ -5,14 +5,15 @@ join, until none would help. At any prices, capacity worth divided by the cheape
 rings, which is the certificate.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
 
 from fabricd.plan.collective.columns import STRAIGHT, Column, cheapest_columns, same_segments
 from fabricd.plan.collective.fabric import Floats, Routes
+from fabricd.plan.collective.linear import maximise
 
 #: Rounds, not seconds: the same plan on every machine.
 _MAX_ROUNDS = 150
@@ -37,6 +38,8 @@ class Packing:
         limit: certified: no rings carry more; infinite where that was not proved.
         prices: of each link, more than 0 for those that hold the packing back.
         pool: all rings that were looked at.
+        unsolved: why a program of it was not solved, in the solver's words; the rings are then those of the last one
+            that was, or all that were known with one weight. "" otherwise.
     """
 
     columns: tuple[Column, ...]
@@ -45,6 +48,7 @@ class Packing:
     limit: float
     prices: Floats
     pool: tuple[Column, ...] = ()
+    unsolved: str = ""
 
 
 def pack(routes: Routes, known: Sequence[Column] = (), *, limit: float = np.inf) -> Packing:
@@ -63,6 +67,8 @@ def pack(routes: Routes, known: Sequence[Column] = (), *, limit: float = np.inf)
     master.add(known)
     master.solve()
     limit = master.generate()
+    if master.unsolved:
+        master.carry_at_least(known)
     used = np.flatnonzero(master.weights).tolist()
     return Packing(
         tuple(master.columns[at] for at in used),
@@ -71,6 +77,7 @@ def pack(routes: Routes, known: Sequence[Column] = (), *, limit: float = np.inf)
         limit,
         master.prices,
         tuple(master.columns),
+        master.unsolved,
     )
 
 
@@ -84,6 +91,7 @@ class _Master:
         self.columns: list[Column] = []
         self.weights = np.zeros(0)
         self.prices = np.zeros(len(self.capacity))
+        self.unsolved = ""
         self._seen: set[object] = set()
 
     @property
@@ -103,8 +111,27 @@ class _Master:
         return len(self.columns) > before
 
     def solve(self) -> None:
-        """Pack anew."""
-        self.weights, self.prices = _solve(self.columns, self.capacity)
+        """Pack anew. Where that fails what was packed before stays; before anything was, all get one weight."""
+        if not self.columns:
+            return
+        solved = _solve(self.columns, self.capacity)
+        if not isinstance(solved, str):
+            (self.weights, self.prices), self.unsolved = solved, ""
+            return
+        self.unsolved = solved
+        if not self.weights.any():
+            self.carry_at_least(self.columns)
+
+    def carry_at_least(self, rings: Sequence[Column]) -> None:
+        """Pack these alone, evenly and as often as they are named, where that carries more; all have been added."""
+        if not rings:
+            return
+        times = Counter(map(same_segments, rings))
+        even = np.array([float(times[same_segments(column)]) for column in self.columns])
+        even /= float(np.max(sum(column.usage for column in rings) / self.capacity))
+        values = np.array([column.value for column in self.columns])
+        if float(values @ even) > self.total:
+            self.weights = even
 
     def _levelled_limit(self) -> float:
         """Return the limit at prices that are the same for links of one kind.
@@ -141,6 +168,8 @@ class _Master:
             ):
                 break
             self.solve()
+            if self.unsolved:
+                break
         if limit > CLOSE * self.total and not straight:
             limit = min(limit, self._levelled_limit())
         return limit
@@ -154,21 +183,19 @@ def lengths_at(prices: Floats, capacity: Floats) -> Floats:
     return prices + _LEAST_PRICE * worth / (len(capacity) * capacity)
 
 
-def _solve(columns: Sequence[Column], capacity: Floats) -> tuple[Floats, Floats]:
-    """Return the weights that carry most within the capacities, and the price of each link."""
-    if not columns:
-        return np.zeros(0), np.zeros(len(capacity))
+def _solve(columns: Sequence[Column], capacity: Floats) -> tuple[Floats, Floats] | str:
+    """Return the weights that carry most within the capacities, and the price of each link; else why not."""
     usage = np.stack([column.usage for column in columns], axis=1)
     rows = np.flatnonzero(usage.any(axis=1))
     unit = float(np.max(capacity[rows] / usage[rows].max(axis=1))) if len(rows) else 1.0
     values = np.array([column.value * (1 if column.straight else 1 - STRAIGHT) for column in columns])
-    # The programs are small, and alike from round to round: presolving them takes longer than it saves.
-    options = {"presolve": False}
-    solved = linprog(-values, A_ub=usage[rows], b_ub=capacity[rows] / unit, method="highs-ds", options=options)
+    # The programs are alike from round to round.
+    solved = maximise(values, usage[rows], capacity[rows] / unit, presolve=False)
+    if isinstance(solved, str):
+        return solved
     prices = np.zeros(len(capacity))
-    prices[rows] = np.maximum(0.0, -solved.ineqlin.marginals)
-    weights = np.maximum(0.0, solved.x) * unit
-    return _feasible(weights, usage, capacity), prices
+    prices[rows] = solved.prices
+    return _feasible(solved.values * unit, usage, capacity), prices
 
 
 def _feasible(weights: Floats, usage: Floats, capacity: Floats) -> Floats:

@@ -5,14 +5,14 @@ copy: an arc goes from rank to rank. Of machines that are alike trees start on t
 turned round, so that what counts is what all their links of one place bear and carry together.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import linprog
 
 from fabricd.plan.collective.arborescence import cheapest_tree
 from fabricd.plan.collective.fabric import Floats, Routes, Step
+from fabricd.plan.collective.linear import maximise
 from fabricd.plan.collective.rings import CLOSE, lengths_at
 
 #: More ranks take more than ten seconds.
@@ -41,12 +41,16 @@ class PackedTree:
 
 @dataclass(frozen=True, slots=True)
 class TreePacking:
-    """Trees, what they carry as bus bandwidth, the certified limit of it, and the links' prices; GB/s."""
+    """Trees, what they carry as bus bandwidth, the certified limit of it, and the links' prices; GB/s.
+
+    ``unsolved`` says why a program of it was not solved, as ``fabricd.plan.collective.rings.Packing`` does.
+    """
 
     trees: tuple[PackedTree, ...]
     busbw: float
     limit: float
     prices: Floats
+    unsolved: str = ""
 
 
 #: Root and whether trees lead towards it.
@@ -166,18 +170,17 @@ def pack_trees(kinds: Sequence[Routes], order: Sequence[int], collective: str, *
     capacity = problem.capacity
     trees: list[PackedTree] = []
     seen: set[object] = set()
-    limit = np.inf
-    prices, worth = np.zeros(len(capacity)), dict.fromkeys(problem.sets, np.inf)
-    weights, total = np.zeros(0), 0.0
+    limit, unsolved = np.inf, ""
+    best = _Solution(np.zeros(0), 0.0, np.zeros(len(capacity)), dict.fromkeys(problem.sets, np.inf))
     for _ in range(_MAX_ROUNDS):
-        lengths = lengths_at(prices, capacity)
+        lengths = lengths_at(best.prices, capacity)
         costs, added = {}, False
         for key, tree, cost in problem.cheapest(lengths):
             if tree is None:
                 return None
             costs[key] = cost
             mark = (key, tree.arcs, tree.usage.tobytes())
-            if cost < worth[key] and mark not in seen:
+            if cost < best.worth[key] and mark not in seen:
                 seen.add(mark)
                 trees.append(tree)
                 added = True
@@ -185,21 +188,40 @@ def pack_trees(kinds: Sequence[Routes], order: Sequence[int], collective: str, *
             sum(costs[one] for one in rate) / gain for rate, gain in zip(problem.rates, problem.gains, strict=True)
         )
         limit = min(limit, float(lengths @ capacity / least))
-        if limit <= CLOSE * total or not added:
+        if limit <= CLOSE * best.total or not added:
             break
-        weights, total, prices, worth = _solve(problem, trees, capacity)
+        solved = _solve(problem, trees, capacity)
+        if isinstance(solved, str):
+            unsolved = solved
+            best = best if best.total else _even(problem, trees, best)
+            break
+        best = solved
     used = [
-        PackedTree(tree.root, tree.toward_root, tree.arcs, tree.usage, float(weight))
-        for tree, weight in zip(trees, weights, strict=False)
+        replace(tree, weight=float(weight))
+        for tree, weight in zip(trees, best.weights, strict=False)  # after the last solution more may have come
         if weight > 0
     ]
-    return TreePacking(tuple(used), total * problem.factor, limit * problem.factor, prices)
+    return TreePacking(tuple(used), best.total * problem.factor, limit * problem.factor, best.prices, unsolved)
 
 
-def _solve(
-    problem: _Problem, trees: Sequence[PackedTree], capacity: Floats
-) -> tuple[Floats, float, Floats, dict[_Set, float]]:
-    """Return the trees' weights, the sum of rates, the price of each link, and the worth of a tree of each set."""
+@dataclass(frozen=True, slots=True)
+class _Solution:
+    """The trees' weights, the sum of rates, the price of each link, and the worth of a tree of each set."""
+
+    weights: Floats
+    total: float
+    prices: Floats
+    worth: Mapping[_Set, float]
+
+
+def _even(problem: _Problem, trees: Sequence[PackedTree], before: _Solution) -> _Solution:
+    """Return the first round's trees, which are one of each set, with one weight for all."""
+    rate = 1 / float(np.max(sum(tree.usage for tree in trees) / problem.capacity))
+    return replace(before, weights=np.full(len(trees), rate), total=float(problem.gains.sum()) * rate)
+
+
+def _solve(problem: _Problem, trees: Sequence[PackedTree], capacity: Floats) -> _Solution | str:
+    """Return the trees that carry most within the capacities; else why there is no solution."""
     usage = np.stack([tree.usage for tree in trees], axis=1)
     rows = np.flatnonzero(usage.any(axis=1))
     unit = float(np.max(capacity[rows] / usage[rows].max(axis=1)))
@@ -212,13 +234,14 @@ def _solve(
     for at, tree in enumerate(trees):
         needs[place[tree.root, tree.toward_root], rates + at] = -1
     limits = np.concatenate([np.zeros((len(rows), rates)), usage[rows]], axis=1)
-    gain = np.concatenate([-problem.gains, np.zeros(len(trees))])
-    right = np.concatenate([capacity[rows] / unit, np.zeros(len(sets))])
-    solved = linprog(gain, A_ub=np.concatenate([limits, needs]), b_ub=right, method="highs-ds")
-    marginals = np.maximum(0.0, -solved.ineqlin.marginals)
+    gains = np.concatenate([problem.gains, np.zeros(len(trees))])
+    most = np.concatenate([capacity[rows] / unit, np.zeros(len(sets))])
+    solved = maximise(gains, np.concatenate([limits, needs]), most)
+    if isinstance(solved, str):
+        return solved
     prices = np.zeros(len(capacity))
-    prices[rows] = marginals[: len(rows)]
-    worth = {key: float(marginals[len(rows) + at]) for key, at in place.items()}
-    weights = np.maximum(0.0, solved.x[rates:]) * unit
+    prices[rows] = solved.prices[: len(rows)]
+    worth = {key: float(solved.prices[len(rows) + at]) for key, at in place.items()}
+    weights = solved.values[rates:] * unit
     over = max(1.0, float(np.max(usage @ weights / capacity)))
-    return weights / over, float(problem.gains @ solved.x[:rates]) * unit / over, prices, worth
+    return _Solution(weights / over, float(problem.gains @ solved.values[:rates]) * unit / over, prices, worth)
