@@ -12,21 +12,22 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from fabricd.log_output import Output
 from fabricd.smallfile import escaped
 
 #: Priorities of sd-daemon(3), which the journal reads from the beginning of a line.
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
 
-def configure(level: str, form: str = "auto", *, environ: Mapping[str, str] | None = None) -> None:
-    """Send what fabricd and its server log to standard error.
+def configure(level: str, form: str = "auto", *, environ: Mapping[str, str] | None = None) -> Output:
+    """Send what fabricd and its server log to standard error; return what writes it.
 
     Args:
         level: "debug", "info", "warning" or "error".
         form: "text", "journal", "json", or "auto": journal where standard error is the journal, else text.
         environ: the environment, by default this process's.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = Output(sys.stderr.fileno())
     handler.setFormatter(_formatter(form, os.environ if environ is None else environ))
     root = logging.getLogger()
     root.handlers = [handler]
@@ -37,6 +38,7 @@ def configure(level: str, form: str = "auto", *, environ: Mapping[str, str] | No
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     # The gate logs what handlers raise; uvicorn would log it again, and every cancelled request at the daemon's end.
     logging.getLogger("uvicorn.error").disabled = True
+    return handler
 
 
 def set_level(level: str) -> None:

@@ -32,6 +32,7 @@ class Resource(StrEnum):
     CONNECTIONS = "connections"  #: ``max_connections``, or as many as there are descriptors for
     REQUESTS = "requests"  #: ``max_requests``
     LONG_POLLS = "long_polls"  #: ``max_long_polls``
+    LOG = "log"  #: nobody reads it: of the pipe, or the journal
 
 
 _BY_ERRNO = {

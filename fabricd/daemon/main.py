@@ -19,14 +19,13 @@ from fabricd import __version__, log
 from fabricd.api.app import create_app
 from fabricd.api.longpoll import LongPolls
 from fabricd.api.services import Services
-from fabricd.background import in_thread
-from fabricd.cluster.etcd_publish import StoreSettings
 from fabricd.cluster.etcd_store import EtcdStore
 from fabricd.cluster.nodes import NodeMap
-from fabricd.cluster.peers import Peers, PeerSettings, log_conflicts
+from fabricd.cluster.peers import Peers, log_conflicts
 from fabricd.cluster.reading_ahead import read_ahead
 from fabricd.config import Loaded
-from fabricd.daemon.advertise import advertised_url, listening_url
+from fabricd.daemon.advertise import listening_url
+from fabricd.daemon.following import etcd_store, peer_settings
 from fabricd.daemon.listeners import UnixListener, listen_tcp
 from fabricd.daemon.notify import Notifier
 from fabricd.daemon.probing import Prober, Source
@@ -36,11 +35,12 @@ from fabricd.daemon.room import Room, check_descriptors, connection_limit
 from fabricd.daemon.server import Server
 from fabricd.daemon.tidy import settle
 from fabricd.errors import FabricError
+from fabricd.log_output import Output
 from fabricd.metrics import GroupCollector, NodeCollector, ShortageCollector
 from fabricd.model.cluster import NodeStatus
 from fabricd.probe.base import Roots
 from fabricd.probe.glance import glance, port_states
-from fabricd.shortage import shortage_of
+from fabricd.shortage import Resource, shortage_of
 
 _log = logging.getLogger("fabricd.daemon")
 
@@ -65,10 +65,11 @@ def run(loaded: Loaded, launch: Launch) -> None:
         UnavailableError: it cannot listen where it should.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means to reload, it must not end the daemon
-    log.configure(loaded.config.log_level, loaded.config.log_format)
+    output = log.configure(loaded.config.log_level, loaded.config.log_format)
     try:
-        asyncio.run(Daemon(loaded, launch).run())
+        asyncio.run(Daemon(loaded, launch, output).run())
     finally:
+        output.flush()  # before what the caller says of it
         gc.freeze()  # the interpreter would look through every module for garbage once more, for half a second
         # A second signal, while the interpreter cleans up, must not turn a clean end into a killed process.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -78,8 +79,9 @@ def run(loaded: Loaded, launch: Launch) -> None:
 class Daemon:
     """One running daemon."""
 
-    def __init__(self, loaded: Loaded, launch: Launch) -> None:
+    def __init__(self, loaded: Loaded, launch: Launch, output: Output) -> None:
         self._launch = launch
+        self._output = output
         config = loaded.config
         self._nodes = NodeMap()
         self._nodes.replay(launch.others)
@@ -150,9 +152,9 @@ class Daemon:
         self._start(self._reloader.follow_files, "credentials")
         self._start(lambda: log_conflicts(self._nodes), "conflicts")
         self._start(lambda: read_ahead(self._nodes, self.services.ends), "reading ahead")
-        self._peers.follow(self._peer_settings())
+        self._peers.follow(peer_settings(self.services))
         if self.services.config.cluster_backend == "etcd":
-            self._store = await self._etcd_store(tcp.getsockname()[1])
+            self._store = await etcd_store(self.services, tcp.getsockname()[1])
             self._start(self._store.run, "etcd")
         self.services.groups.start()
         _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": url, "pid": os.getpid()}})
@@ -225,6 +227,8 @@ class Daemon:
     def _beat(self) -> None:
         self.services.beat_at = time.monotonic()
         self._nodes.history.settle()
+        if self._output.full:
+            self.services.shortages.note(Resource.LOG, "nobody reads the log")
         self.services.shortages.settle()
         self._notifier.beat()
 
@@ -245,42 +249,9 @@ class Daemon:
 
     def _take_up(self) -> None:
         """Go by a configuration, or credentials, that are new."""
-        self._peers.follow(self._peer_settings())
+        self._peers.follow(peer_settings(self.services))
         if self._room is not None:
             self._room.resize(connection_limit(self.services.config.max_connections))
-
-    def _peer_settings(self) -> PeerSettings:
-        config = self.services.config
-        follows = config.role == "map"
-        return PeerSettings(
-            entries=config.peers if follows else (),
-            file=config.peers_file if follows else None,
-            equal=not config.map_nodes,
-            access=self.services.credentials.peers,
-            secure=config.tls_certificate_file is not None,
-            gone_seconds=config.peer_gone_seconds,
-        )
-
-    async def _etcd_store(self, port: int) -> EtcdStore:
-        services, config = self.services, self.services.config
-        url = await in_thread(lambda: advertised_url(config, port), name="own address")
-        if not url:
-            self._nodes.set_faults("own address", ("no other node can ask this one: set advertise_url",))
-        settings = StoreSettings(
-            prefix=config.etcd_prefix,
-            lease_seconds=config.etcd_lease_seconds,
-            slot=url or str(port),
-            url=lambda: advertised_url(config, port),
-            gone_seconds=lambda: services.config.peer_gone_seconds,
-            token=lambda: services.credentials.token,
-        )
-        return EtcdStore(
-            config.etcd_endpoints,
-            self._nodes,
-            settings,
-            follow=config.role == "map",
-            access=lambda: services.credentials.etcd,
-        )
 
     def _tls(self) -> Callable[[], ssl.SSLContext] | None:
         """Return what gives the TCP port's TLS at the moment; None: it has none, until the daemon's end."""

@@ -15,13 +15,13 @@ HOSTILE = "x\n2026-01-01 error forged: line\x1b[2J\u2028"
 
 
 @pytest.fixture
-def lines(capsys, monkeypatch):
+def lines(capfd):
     """Return what logging with a form writes."""
     root, ours, theirs = (logging.getLogger(name) for name in ("", "fabricd", "uvicorn.error"))
     before = root.handlers, root.level, ours.level, theirs.disabled
 
     def write(form: str, environ=None) -> list[str]:
-        log.configure("info", form, environ=environ or {})
+        output = log.configure("info", form, environ=environ or {})
         logger = logging.getLogger("fabricd.part")
         logger.debug("not shown")
         logger.warning("hello %s", HOSTILE, extra={"facts": {"url": HOSTILE, "n": 5}})
@@ -29,7 +29,9 @@ def lines(capsys, monkeypatch):
             raise ValueError(HOSTILE)
         except ValueError:
             logger.exception("failed")
-        return capsys.readouterr().err.splitlines()
+        output.flush()
+        output.close()
+        return capfd.readouterr().err.splitlines()
 
     yield write
     root.handlers, theirs.disabled = before[0], before[3]
