@@ -139,8 +139,7 @@ def faults() -> None:
         )
         for fault, what_if in cases:
             named = [("a", changed(healthy, what_if)), *((other, healthy) for other in "bcd")]
-            machines = machines_of(named)
-            planner = Planner(Request(topologies=machines.topologies, order=machines.order, names=machines.names))
+            planner = Planner(Request.of(machines_of(named)))
             equal = planner.equal_speed
             figures = (
                 planner.nccl.ring_bandwidth,

@@ -93,11 +93,8 @@ def plan_job(request: PlanRequest, nodes: Mapping[str, Snapshot]) -> CollectiveP
     named = [(name, changed(topology, what_if.of_node(name))) for name, topology in topologies.items()]
     machines = machines_of(named, chosen, domains=nvlink_domains(nodes))
     check_joined(nodes, len(machines.order))
-    asked = Request(
-        topologies=machines.topologies,
-        order=machines.order,
-        names=machines.names,
-        ranks=machines.ranks,
+    asked = replace(
+        Request.of(machines),
         collective=request.collective,
         size=request.bytes,
         routes=request.routes,

@@ -1,5 +1,6 @@
 """Plans on machines with NCCL's own answers: valid, never below NCCL, never above the bound, and as good as proved."""
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -160,9 +161,7 @@ def test_trees_over_machines_that_differ_serve_every_rank(collective: str) -> No
     slow = changed(whole, WhatIf(port_speeds={"net0": 10e9}, without=("gpu3",)))
     named = [("a", whole), ("b", slow), ("c", whole)]
     machines = machines_of(named)
-    asked = Request(
-        topologies=machines.topologies, order=machines.order, names=machines.names, routes="free", collective=collective
-    )
+    asked = replace(Request.of(machines), routes="free", collective=collective)
     planner = Planner(asked)
     answer = tree_plan(planner)
     ranks = range(len(answer.ranks))

@@ -6,6 +6,7 @@ Plans stay valid, never below NCCL's, and as good as proved; predictions are fig
 import math
 import random
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -56,9 +57,7 @@ def test_odd_machines_have_valid_plans_or_a_plain_error() -> None:
         machines = machines_of([(f"node{at}", kinds[at % len(kinds)]) for at in range(nodes)])
         routes = chance.choice(("engine", "engine", "free"))
         try:
-            planner = Planner(
-                Request(topologies=machines.topologies, order=machines.order, names=machines.names, routes=routes)
-            )
+            planner = Planner(replace(Request.of(machines), routes=routes))
             answer = ring_plan(planner)
         except InputError:
             continue

@@ -23,7 +23,7 @@ SWITCHED = OWN / "nvswitch-sm90.xml"
 
 def planner_of(*named, **request) -> Planner:
     machines = machines_of(named)
-    return Planner(Request(topologies=machines.topologies, order=machines.order, names=machines.names, **request))
+    return Planner(replace(Request.of(machines), **request))
 
 
 def test_json_holds_the_whole_plan(fabricctl) -> None:

@@ -127,7 +127,7 @@ def _graph(job: JobMachines) -> Exported:
     except ModuleNotFoundError as error:
         raise UnavailableError(f"planning needs {error.name}", hint=install_line("plan")) from error
     machines = job.machines
-    planner = Planner(Request(topologies=machines.topologies, order=machines.order, names=machines.names))
+    planner = Planner(Request.of(machines))
     notes = [
         f"for {format_count(len(machines.ranks), 'rank')} on {format_count(len(machines.order), 'machine')}; "
         "NCCL_GRAPH_FILE binds every communicator of a process, and those that lack one of these GPUs fail"

@@ -125,11 +125,8 @@ def _planned(
         raise UnavailableError(f"planning needs {error.name}", hint=install_line("plan")) from error
     machines = job.machines
     one = next(iter(job.nodes.values()), None) or (source.node() if source.nodes else None)
-    request = Request(
-        topologies=machines.topologies,
-        order=machines.order,
-        names=machines.names,
-        ranks=machines.ranks,
+    request = replace(
+        Request.of(machines),
         collective=question.collective,
         size=question.bytes,
         routes=question.routes,

@@ -15,7 +15,7 @@ from fabricd.plan.collective.bound import Bound, bound, reducing_bound
 from fabricd.plan.collective.cluster import ENGINE, FREE, EqualSpeed, Part, joined, joined_at_one_speed, packed_parts
 from fabricd.plan.collective.fabric import Fabric, Floats
 from fabricd.plan.collective.lanes import Lane, channels_over, off_rails
-from fabricd.plan.collective.machines import ranks_of
+from fabricd.plan.collective.machines import Machines, ranks_of
 from fabricd.plan.nccl.emulate import plan_cluster
 from fabricd.plan.nccl.job import COLLECTIVES
 from fabricd.plan.predict import Calibration, conditions_of, merge_ports, predict
@@ -52,6 +52,11 @@ class Request:
     environment: NcclEnvironment | None = None
     virtual: bool | None = None
     calibration: Calibration | None = None
+
+    @classmethod
+    def of(cls, machines: Machines) -> "Request":
+        """Return the question about a job's machines, with all else as by default."""
+        return cls(topologies=machines.topologies, order=machines.order, names=machines.names, ranks=machines.ranks)
 
     def check(self) -> None:
         """Raise InputError for a collective or routes that do not exist."""
