@@ -120,6 +120,7 @@ class Routes:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._main = _Table(snapshot.routes[:MAX_ROUTES])
         rules = [rule for rule in snapshot.routing_rules[:MAX_RULES] if rule.priority < _MAIN_PRIORITY]
         self._rules = [
@@ -141,6 +142,16 @@ class Routes:
                 if own.version == sources.version and own in sources and (found := table.to(address)).interface:
                     return Led(found.interface)
         return self._main.to(address)
+
+    def main(self) -> "Routes":
+        """Return those of what comes from no address in particular: of the main table alone."""
+        return Routes(replace(self._snapshot, routing_rules=())) if self._rules else self
+
+    def longest(self, address: str) -> list[str]:
+        """Return the interfaces of the routes of the longest prefix, of all tables as if they were one."""
+        tables = (self._main, *(table for _, table in self._rules))
+        found = sorted((route for table in tables for route in table.over(address)), reverse=True)
+        return sorted({interface for length, interface in found if length == found[0][0]})
 
     def to_all(self, targets: Targets, sources: Iterable[str]) -> Iterator[list[Led]]:
         """Yield for each source how packets from it leave to each of the targets, as ``to`` says."""
@@ -172,6 +183,13 @@ class _Table:
             self._answers[address] = self._find(address)
         return self._answers[address]
 
+    def over(self, address: str) -> Iterator[tuple[int, str]]:
+        """Yield the routes to an address, by length of the prefix and interface."""
+        target = ip_address(address)
+        for network, _, interface in self._routes:
+            if network.version == target.version and target in network:
+                yield network.prefixlen, interface
+
     def lay_over(self, led: list[Led], targets: Targets, *, alone: bool = False) -> None:
         """Enter what this table has a way to over what others say; ``alone``: their sources have it to themselves."""
         for network, _, interface in reversed(self._routes):
@@ -180,11 +198,8 @@ class _Table:
                 led[at] = [Led(interface, by_default=not alone and network.prefixlen == 0)] * (at.stop - at.start)
 
     def _find(self, address: str) -> Led:
-        target = ip_address(address)
-        for network, _, interface in self._routes:
-            if network.version == target.version and target in network:
-                return Led(interface, by_default=network.prefixlen == 0)
-        return Led()
+        best = next(self.over(address), None)
+        return Led() if best is None else Led(best[1], by_default=best[0] == 0)
 
 
 def _destination(text: str, family: int) -> IPv4Network | IPv6Network | None:

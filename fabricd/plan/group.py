@@ -5,6 +5,7 @@ Pure: what the ranks see, what the daemons know and what was measured goes in, t
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fabricd.errors import InputError, NoNetworkError
 from fabricd.graph.networks_fabric import ROCE_PREFIX
@@ -15,13 +16,14 @@ from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
 from fabricd.model.plan import GroupPlan, Island, NetworkChoice, RankSlice, Setting
 from fabricd.model.snapshot import Snapshot
+from fabricd.plan.group_candidate import Candidate, Candidates, unbound
 from fabricd.plan.group_choice import Rated, choices, rate, rated_key
-from fabricd.plan.group_gloo import by_gloo, gloo_settings
+from fabricd.plan.group_gloo import gloo_fault, gloo_settings
 from fabricd.plan.group_hosts import Hosts, Place, find_hosts, process_mapping
 from fabricd.plan.group_islands import islands_of
 from fabricd.plan.group_loopback import loopback_of, loopback_settings
 from fabricd.plan.group_nccl import choose_engine, nccl_parts
-from fabricd.plan.group_networks import Candidate, Candidates, find_candidates
+from fabricd.plan.group_networks import find_candidates
 from fabricd.plan.group_order import GroupOrder, order_of
 from fabricd.plan.group_ports import network_settings, ports_of
 from fabricd.units import format_ranges
@@ -163,7 +165,7 @@ def plan_group(
         shared = (Setting(name="UCX_TLS", value="self,sm", because="all ranks share memory"),)
         return _plan(engine, hosts, dict.fromkeys(views, shared), {}, (), (because,))
     told = {**known.unmeasured, **(unmeasured or {})}
-    candidates = by_gloo(known.candidates, hosts) if engine == "gloo" else known.candidates
+    candidates = known.candidates.without(partial(_fault, engine, hosts))
     rated = sorted((rate(one, hosts, measurements, told) for one in candidates.networks), key=rated_key)
     rejected = tuple(
         NetworkChoice(network=one.name, transport=Transport.UNKNOWN, reason=one.reason) for one in candidates.rejected
@@ -189,6 +191,13 @@ def plan_group(
     told_why = (*_because(hosts, best), *_about_islands(islands, best), *filter(None, [better.because]))
     plan = _plan(engine, hosts, settings, ports, networks, told_why)
     return replace(plan, islands=islands, order=better.order)
+
+
+def _fault(engine: str, hosts: Hosts, candidate: Candidate) -> str:
+    """Return why an engine could not use a network, ``""`` if it could."""
+    if engine == "gloo":
+        return gloo_fault(candidate, hosts)
+    return unbound(candidate, "NCCL") if engine == "nccl" else candidate.hidden
 
 
 def _plan(

@@ -17,8 +17,8 @@ from fabricd.model.network import Network, role_rank
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
 from fabricd.model.plan import NetworkChoice
+from fabricd.plan.group_candidate import Candidate
 from fabricd.plan.group_hosts import Hosts
-from fabricd.plan.group_networks import Candidate
 from fabricd.units import format_bandwidth, format_latency
 
 #: The message whose time is estimated: large enough that bandwidth counts, small enough that latency does.
@@ -64,7 +64,7 @@ def rated_key(rated: Rated) -> RatedKey:
         barred,
         # Timed, TCP was 1.3 to 5 times as fast: what a card would do the kernel does, packet by packet (docs/mpi.md).
         candidate.has_tcp_below and rated.evidence is not Evidence.MEASURED,
-        2 if not math.isfinite(seconds) else int(claimed),
+        2 if not math.isfinite(seconds) or (claimed and candidate.doubt) else int(claimed),
         step,
         _CLASS[candidate.transport],
         candidate.virtual,
@@ -117,7 +117,8 @@ def rate(
 def _nominal(blank: Rated, why: str) -> Rated:
     """Return the figures that the hardware reports; there are none of what no hardware backs."""
     candidate = blank.candidate
-    rated = replace(blank, latency_seconds=NETWORK_LATENCY[candidate.transport], note=why)
+    note = "; ".join(filter(None, (why, candidate.doubt)))
+    rated = replace(blank, latency_seconds=NETWORK_LATENCY[candidate.transport], note=note)
     if candidate.speed_bytes_per_second is None or candidate.virtual:
         return rated
     return replace(

@@ -4,30 +4,15 @@ Source: Gloo, transport/tcp/device.cc: of an interface it takes the first addres
 IPv4 come first; between ranks of one host, too, it talks by TCP.
 """
 
-from dataclasses import replace
-
 from fabricd.model.network import NetworkPort
-from fabricd.model.path import Rejected
 from fabricd.model.plan import Setting
+from fabricd.plan.group_candidate import Candidate, unbound
 from fabricd.plan.group_hosts import Hosts, first_address
 from fabricd.plan.group_loopback import GLOO_IFNAME
-from fabricd.plan.group_networks import Candidate, Candidates, routed
 
 
-def by_gloo(candidates: Candidates, hosts: Hosts) -> Candidates:
-    """Return those of the candidates that Gloo could use; where there is none, what routes join."""
-    networks, rejected = [], list(candidates.rejected)
-    for candidate in candidates.networks:
-        fault = _fault(candidate, hosts)
-        if fault:
-            rejected.append(Rejected(name=candidate.name, reason=fault))
-        else:
-            networks.append(candidate)
-    networks = networks or routed(hosts.places)
-    return replace(candidates, networks=tuple(networks), rejected=tuple(rejected))
-
-
-def _fault(candidate: Candidate, hosts: Hosts) -> str:
+def gloo_fault(candidate: Candidate, hosts: Hosts) -> str:
+    """Return why Gloo could not use a network, ``""`` if it could."""
     if candidate.rdma:
         return "Gloo talks by TCP alone"
     if candidate.ipv6:
@@ -35,7 +20,7 @@ def _fault(candidate: Candidate, hosts: Hosts) -> str:
             own = next(one for one in place.facts.interfaces if one.name == ports[0].interface)
             if other := first_address(own, 4):
                 return f"at {place.name}, Gloo would use its IPv4 address, {other}"
-    return ""
+    return unbound(candidate, "Gloo")
 
 
 def gloo_settings(candidate: Candidate, port: NetworkPort) -> tuple[Setting, ...]:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from fabricd.localview import LocalView
 from fabricd.model.network import NetworkPort
 from fabricd.model.plan import Setting
+from fabricd.plan.group_candidate import Candidate
 from fabricd.plan.group_hosts import Hosts
-from fabricd.plan.group_networks import Candidate
 from fabricd.plan.settings.others import REACHABILITY, ROUTED_BECAUSE
 
 #: Ports that one rank uses at most: UCX splits a message among so many, and one process copies no faster.

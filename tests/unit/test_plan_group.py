@@ -17,9 +17,9 @@ from fabricd.model.placement import Position
 from fabricd.model.plan import GroupPlan
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group import plan_group, survey
+from fabricd.plan.group_candidate import Candidate
 from fabricd.plan.group_choice import Rated, rated_key
 from fabricd.plan.group_hosts import process_mapping
-from fabricd.plan.group_networks import Candidate
 from tests.support.nodes import hca, ib_port, mapping, nic, node
 
 LO = ViewInterface(name="lo", mac="00:00:00:00:00:00", up=True, loopback=True, addresses=("127.0.0.1/8",))

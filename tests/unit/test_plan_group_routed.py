@@ -159,7 +159,13 @@ def test_a_slower_network_by_subnet_does_not_hide_the_rails():
     found = plan(beside("a"), beside("b"))
     assert chosen(found)[0].startswith("roce:routed:")
     assert "192.168.0.0/24" in reasons(found)
-    assert not any(name.startswith("routed:") for name in reasons(found)), "by TCP a subnet is the better way"
+    by_tcp = plan(beside("a"), beside("b"), hcas=())
+    assert chosen(by_tcp) == ["routed:10.0.97.0/31+10.0.98.0/31"]
+    assert "behind routed:10.0.97.0/31+10.0.98.0/31: 0.125 GB/s" in reasons(by_tcp)["192.168.0.0/24"]
+    for engine in ("gloo", "nccl"):
+        with_tables = plan(beside("a"), beside("b"), hcas=(), engine=engine)
+        assert chosen(with_tables) == ["192.168.0.0/24"]
+        assert "connects from any, by the main table" in reasons(with_tables)["routed:10.0.97.0/31+10.0.98.0/31"]
 
 
 @pytest.mark.parametrize(
@@ -178,11 +184,24 @@ def test_where_rdma_cannot_be_it_is_tcp_over_the_same_rails(fields, view_fields)
     )
 
 
+def in_main(*extra: Route) -> tuple[Route, ...]:
+    """Routes of the main table: each rail's ports by that rail."""
+    rails = [replace(default(f"rail{rail}"), destination=f"10.{rail}.0.0/16") for rail in (0, 1)]
+    return (*rails, *extra)
+
+
 def test_gloo_talks_by_tcp_over_one_rail_and_the_same_on_all_hosts():
-    found = plan(host("a"), host("b"), host("c"), engine="gloo")
+    found = plan(*(host(name, routes=in_main()) for name in "abc"), engine="gloo")
     assert chosen(found) == ["routed:10.0.97.0/31+10.0.98.0/31+10.0.99.0/31"]
     assert [one.devices for one in found.ranks] == [("rail0",)] * 3
     assert "routed:10.1.97.0/31+10.1.98.0/31+10.1.99.0/31" in reasons(found)
+
+
+def test_a_longer_prefix_of_the_main_table_hides_a_rail_from_ucx_which_asks_no_rules():
+    longer = Route(destination="10.0.0.0/16", family=4, interface="mgmt")
+    found = plan(host("a", routes=(longer,)), host("b"), hcas=())
+    assert chosen(found) == ["routed:10.1.97.0/31+10.1.98.0/31"]
+    assert reasons(found)["routed:10.0.97.0/31+10.0.98.0/31"] == "at a, UCX asks no rules and goes to b by mgmt"
 
 
 def test_a_default_route_of_the_main_table_is_a_way_that_nothing_shows():
