@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from fabric_client.membership import Membership
@@ -16,11 +17,11 @@ class Family:
     """The open communicators of one engine's start. What breaks one breaks all; the first one's end is that of all.
 
     Attributes:
-        blocked_in: set by who starts to wait for an operation.
+        blocked: the operation that each thread waits for, by its identifier, the longest first.
     """
 
     def __init__(self) -> None:
-        self.blocked_in = ""
+        self.blocked: dict[int, str] = {}
         self._members: list[Runner] = []
 
     def add(self, runner: "Runner") -> None:
@@ -28,11 +29,9 @@ class Family:
         self._members.append(runner)
 
     def doing(self) -> str:
-        """Return the operation that this rank is in, "" for none; of several in the background the oldest."""
-        if self.blocked_in:
-            return self.blocked_in
-        pending = (work for runner in list(self._members) for work in runner.pending_works())
-        return next((work.what for work in pending), "")
+        """Return the operation that this rank is in, "" for none; of several the oldest, those that block first."""
+        pending = (work.what for runner in list(self._members) for work in runner.pending_works())
+        return next(chain(list(self.blocked.values()), pending), "")
 
     def mark_broken(self, error: BaseException) -> None:
         """Let nothing be started any more."""

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, TypeVarTuple
 
 from fabric_client.engine.base import Engine, Pending, PendingEngine
@@ -81,7 +82,8 @@ class Runner(Lifetime):
         if not self._usable:
             raise self._why_unusable(what)
         pending: Pending | None = None
-        self._family.blocked_in = what
+        blocked, thread = self._family.blocked, get_ident()
+        blocked[thread] = what
         began = time.monotonic()
         try:
             self._look_up(began, what)
@@ -103,7 +105,7 @@ class Runner(Lifetime):
                 raise
             raise verdict from error
         finally:
-            self._family.blocked_in = ""
+            blocked.pop(thread, None)
         self.tally.add(name, nbytes, time.monotonic() - began)
 
     def work(

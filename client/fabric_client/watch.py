@@ -35,7 +35,7 @@ _RECONNECT_FIRST_SECONDS, _RECONNECT_MAX_SECONDS = 0.05, 0.5
 #: What a rank sent before it left may still be on its way.
 _LEFT_GRACE_SECONDS = 1.0
 _STOP_SECONDS = 1.0
-#: How long a rank that was stopped lets the thread hear what came meanwhile; it may have to answer the daemon first.
+#: How long a rank that was stopped lets the thread hear what came meanwhile.
 _CATCH_UP_SECONDS = 0.5
 _GLANCE_SECONDS = 0.001
 _LINE_MAX_BYTES = 1 << 20
@@ -53,7 +53,7 @@ class GroupWatch:
     Attributes:
         alert: something happened that may concern a pending operation; cheap to read in a loop, from any thread.
         watched: False once the daemon does not know the group any more.
-        doing: tells which operation this rank is in; called in the watching thread when others wait in vain.
+        doing: tells which operation this rank is in; called in a thread of its own when others wait in vain.
         on_failure: called once, in the watching thread, when the group has failed; for engines that nothing else wakes.
     """
 
@@ -168,8 +168,8 @@ class GroupWatch:
             self._left_at = time.monotonic()
             self.alert = self.alert or bool(self._left)
         elif event.kind == "roll":
-            with contextlib.suppress(FabricError):  # then the others hear that this rank is silent
-                self._rendezvous.here(self.doing())
+            # The daemon may take its time for the answer, and worse may be on its way.
+            threading.Thread(target=self._answer_roll, name="fabricd-roll", daemon=True).start()
         elif event.kind == "aborted":
             self._fail(GroupAbortedError(f"group {self._group!r} was aborted: {event.reason or 'no reason given'}"))
         elif event.kind == "fenced":
@@ -178,6 +178,10 @@ class GroupWatch:
                     f"group {self._group!r} was taken over by a newer incarnation {event.reason}".strip()
                 )
             )
+
+    def _answer_roll(self) -> None:
+        with contextlib.suppress(FabricError):  # then the others hear that this rank is silent
+            self._rendezvous.here(self.doing())
 
     def _ended(self, error: FabricError) -> None:
         """Judge what the daemon answered instead of a stream."""

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -20,7 +19,7 @@ from fabricd.model.plan import GroupPlan
 
 
 class Daemon(BaseHTTPRequestHandler):
-    """A group's event stream that calls the roll and ends the group at once, and takes its time for answers."""
+    """A group's event stream that calls the roll, of which it never takes an answer, and ends the group when told."""
 
     protocol_version = "HTTP/1.1"
 
@@ -28,14 +27,20 @@ class Daemon(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        lines = b"".join(json.dumps(event).encode() + b"\n" for event in ({"kind": "roll"}, {"kind": "aborted"}))
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(lines), lines))
+        self._say({"kind": "roll"})
+        self.server.ending.wait(30)
+        self._say(*[{"kind": "left", "ranks": [0]}] * 1000, {"kind": "aborted"})
+        self.server.ended.set()
         self.server.over.wait(30)
         self.close_connection = True
 
+    def _say(self, *events):
+        lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(lines), lines))
+
     def do_PUT(self):
         self.server.asked.set()
-        time.sleep(0.05)
+        self.server.over.wait(30)
         self.send_response(204)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -48,10 +53,11 @@ class Daemon(BaseHTTPRequestHandler):
 def daemon():
     with ThreadingHTTPServer(("127.0.0.1", 0), Daemon) as server:
         server.daemon_threads = True
-        server.asked, server.over = threading.Event(), threading.Event()
+        server.asked, server.ending, server.ended, server.over = (threading.Event() for _ in range(4))
         serving = threading.Thread(target=server.serve_forever, args=(0.01,))
         serving.start()
         yield server
+        server.ending.set()
         server.over.set()
         server.shutdown()
         serving.join()
@@ -59,7 +65,7 @@ def daemon():
 
 @pytest.fixture
 def membership(daemon):
-    """A rank of a group that is over, whose watching thread still answers the roll call before it."""
+    """A rank that answers a roll call, and goes on to do so for as long as the test lasts."""
     connection = Connection(find_daemon(f"http://127.0.0.1:{daemon.server_port}"))
     rendezvous = Rendezvous(connection, Member("g", 0, 2, 0, new_claim()))
     made = Membership(rendezvous, GroupWatch(rendezvous), GroupPlan(engine="mpi", size=2, ranks=()))
@@ -70,8 +76,11 @@ def membership(daemon):
     connection.close()
 
 
-def test_who_was_stopped_hears_first_what_became_of_the_group(membership):
-    assert membership.before_start(10.0, 9.5, "all_reduce") is None  # not stopped: what is new will be heard in time
+def test_who_was_stopped_hears_first_what_became_of_the_group(membership, daemon):
+    assert membership.before_start(10.0, 9.5, "all_reduce") is None
+    assert membership.before_start(10.0, 5.0, "all_reduce") is None, "there is nothing to hear"
+    daemon.ending.set()
+    assert daemon.ended.wait(10)
     assert isinstance(membership.before_start(10.0, 5.0, "all_reduce"), GroupAbortedError)
     assert isinstance(membership.before_start(10.0, 9.5, "all_reduce"), GroupAbortedError)
 

@@ -110,6 +110,21 @@ def test_its_result_is_there_when_it_has_ended(runner):
     assert runner.tally.read()["all_reduce"].bytes == 8
 
 
+def test_what_a_rank_is_in_is_told_while_any_thread_waits(runner, member):
+    held, ended = Scripted(), Scripted()
+    ended.ends = True
+    waiting = threading.Thread(target=runner.run, args=("recv", "recv", None, 0, lambda: held))
+    waiting.start()
+    while member.watch.doing() != "recv":  # the operation's own deadline ends it
+        assert waiting.is_alive()
+        time.sleep(0.001)
+    runner.run("all_reduce", "all_reduce", None, 0, lambda: ended)
+    assert member.watch.doing() == "recv", "of two the other has ended"
+    held.ends = True
+    waiting.join()
+    assert member.watch.doing() == ""
+
+
 def test_a_wait_that_is_over_leaves_it_going(runner):
     pending = Scripted()
     work = begin(runner, pending)
