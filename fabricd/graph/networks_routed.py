@@ -9,9 +9,9 @@ from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
-from fabricd.model.device import Route
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.path import Transport
+from fabricd.model.routing import Route
 from fabricd.model.snapshot import Snapshot
 
 #: Ports of a node that are looked at.

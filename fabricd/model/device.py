@@ -93,17 +93,6 @@ class IpAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """A route of a table."""
-
-    destination: str  #: "10.1.0.0/24"; "default" for 0.0.0.0/0 and ::/0
-    family: int
-    interface: str
-    gateway: str = ""
-    metric: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NetInterface:
     """A network interface. Source: rtnetlink, ethtool netlink, /sys/class/net."""
 

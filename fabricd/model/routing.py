@@ -1,8 +1,17 @@
-"""Routing that depends on where packets come from."""
+"""Routes, and routing that depends on where packets come from."""
 
 from dataclasses import dataclass
 
-from fabricd.model.device import Route
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A route of a table."""
+
+    destination: str  #: "10.1.0.0/24"; "default" for 0.0.0.0/0 and ::/0
+    family: int
+    interface: str
+    gateway: str = ""
+    metric: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

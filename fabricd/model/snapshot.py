@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from fabricd.model.device import Gpu, GpuDriver, Hca, LldpNeighbor, NetInterface, NumaNode, PciDevice, Route
+from fabricd.model.device import Gpu, GpuDriver, Hca, LldpNeighbor, NetInterface, NumaNode, PciDevice
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.infiniband import IbFabric
 from fabricd.model.network import NetworkRule
 from fabricd.model.observation import ProbeReport
 from fabricd.model.placement import Position
-from fabricd.model.routing import RoutingRule
+from fabricd.model.routing import Route, RoutingRule
 from fabricd.model.topology_file import TopologyFile
 
 #: History: 1 (2026-11-30) the first.

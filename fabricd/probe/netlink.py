@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
-from fabricd.model.routing import RoutingRule
+from fabricd.model.device import InterfaceKind, IpAddress, NetInterface
+from fabricd.model.routing import Route, RoutingRule
 from fabricd.probe.answers import ask
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeNotRun, ProbeResult, ProbeUnsupported
 from fabricd.probe.files import FieldReader

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 
-from fabricd.model.device import Gpu, Hca, HcaPort, IpAddress, NetInterface, NvlinkFabric, Route
+from fabricd.model.device import Gpu, Hca, HcaPort, IpAddress, NetInterface, NvlinkFabric
 from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch
-from fabricd.model.routing import RoutingRule
+from fabricd.model.routing import Route, RoutingRule
 from fabricd.model.snapshot import Snapshot
 from tests.support.machine_run import probed
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_rails import rail_ports
-from fabricd.model.device import Gid, InterfaceKind, Route
+from fabricd.model.device import Gid, InterfaceKind
 from fabricd.model.network import ROLES, NetworkRule, role_rank
 from fabricd.model.observation import Evidence
+from fabricd.model.routing import Route
 from tests.support.nodes import BRIDGE, hca, hgx, ib_port, mapping, nic, node, pci
 
 G = 125_000_000  # 1 Gb/s

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.networks_nvlink import out_of_domain
-from fabricd.model.device import Gid, HcaPort, NetInterface, Route
+from fabricd.model.device import Gid, HcaPort, NetInterface
 from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence, Outcome, ProbeReport
 from fabricd.model.path import Path, PathType, Policy, Transport
 from fabricd.model.placement import Position
+from fabricd.model.routing import Route
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.ends import Ends, likeness
 from fabricd.paths.estimate import MAX_BYTES, Comparison, estimate

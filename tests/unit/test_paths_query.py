@@ -7,12 +7,12 @@ import pytest
 
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.model.codec import from_json, to_json
-from fabricd.model.device import InterfaceKind, NumaNode, Route
+from fabricd.model.device import InterfaceKind, NumaNode
 from fabricd.model.measurement import Measurement
 from fabricd.model.observation import Evidence
 from fabricd.model.path import PathAnswer, PathType, Transport
 from fabricd.model.placement import Position
-from fabricd.model.routing import RoutingRule
+from fabricd.model.routing import Route, RoutingRule
 from fabricd.paths.ends import Ends
 from fabricd.paths.query import find_paths
 from fabricd.placement.imported import Imported

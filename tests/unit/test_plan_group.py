@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from fabricd.errors import InputError, NoNetworkError
 from fabricd.localview import LocalView, ViewHca, ViewInterface
-from fabricd.model.device import Gid, HcaPort, InterfaceKind, NumaNode, Route
+from fabricd.model.device import Gid, HcaPort, InterfaceKind, NumaNode
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import NetworkRule
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
 from fabricd.model.placement import Position
 from fabricd.model.plan import GroupPlan
+from fabricd.model.routing import Route
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group import plan_group, survey
 from fabricd.plan.group_candidate import Candidate

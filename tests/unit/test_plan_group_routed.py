@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from fabric_client.engine.settings import choose_settings
 from fabricd.errors import NoNetworkError
 from fabricd.graph.networks_routed import Led, Routes, Targets
-from fabricd.model.device import Gid, HcaPort, IpAddress, Route
+from fabricd.model.device import Gid, HcaPort, IpAddress
 from fabricd.model.measurement import Measurement
 from fabricd.model.path import Transport
 from fabricd.model.plan import GroupPlan
-from fabricd.model.routing import RoutingRule
+from fabricd.model.routing import Route, RoutingRule
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group import plan_group, survey
 from fabricd.plan.settings import settings_for

@@ -10,11 +10,12 @@ from fabricd.errors import InputError, NoNetworkError, UnknownNameError
 from fabricd.graph.networks import find_networks
 from fabricd.localview import LocalView, ViewHca, ViewInterface
 from fabricd.model.collective import CollectivePlan
-from fabricd.model.device import Gid, Gpu, HcaPort, InterfaceKind, IpAddress, LldpNeighbor, Route
+from fabricd.model.device import Gid, Gpu, HcaPort, InterfaceKind, IpAddress, LldpNeighbor
 from fabricd.model.identity import Cpu, NodeIdentity
 from fabricd.model.infiniband import IbFabric
 from fabricd.model.network import NetworkRule
 from fabricd.model.path import Policy
+from fabricd.model.routing import Route
 from fabricd.model.topology_file import TopologyFile
 from fabricd.plan.job_plan import with_settings
 from fabricd.plan.settings import SiteChoices, as_seen, of_node, settings_for

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fabricd.model.codec import to_json
-from fabricd.model.device import InterfaceKind, IpAddress, NetInterface, Route
+from fabricd.model.device import InterfaceKind, IpAddress, NetInterface
 from fabricd.model.observation import Outcome
-from fabricd.model.routing import RoutingRule
+from fabricd.model.routing import Route, RoutingRule
 from fabricd.netlink import Item, attributes
 from fabricd.probe.base import ProbeAbsent, ProbeContext, ProbeFailed, ProbeResult, Roots
 from fabricd.probe.net_sysfs import Hardware, is_same_interface

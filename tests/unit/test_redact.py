@@ -20,10 +20,10 @@ from fabricd.model.device import (
     LldpNeighbor,
     NetInterface,
     NvlinkFabric,
-    Route,
 )
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.observation import Outcome, ProbeReport
+from fabricd.model.routing import Route
 from fabricd.model.snapshot import Snapshot
 from fabricd.model.topology_file import TopologyFile
 from fabricd.redact import redact, redactor_for

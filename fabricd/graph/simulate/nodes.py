@@ -10,8 +10,9 @@ from fabricd.graph.simulate.faults import Fault, draw
 from fabricd.graph.simulate.switches import Attached, Switches
 from fabricd.model.cluster import NodeState, NodeStatus
 from fabricd.model.codec import content_hash, without_counters
-from fabricd.model.device import Gid, Gpu, Hca, HcaPort, InterfaceKind, IpAddress, LldpNeighbor, NetInterface, Route
+from fabricd.model.device import Gid, Gpu, Hca, HcaPort, InterfaceKind, IpAddress, LldpNeighbor, NetInterface
 from fabricd.model.observation import Outcome, ProbeReport
+from fabricd.model.routing import Route
 from fabricd.model.snapshot import SCHEMA, Snapshot
 
 #: Each network is a /14 of 10.0.0.0/8.
