@@ -5,36 +5,21 @@ Every fault of every layer is found before any is reported.
 
 import ipaddress
 import os
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from fabricd import credentials, settings
 from fabricd.credentials import Credentials, read_credentials
-from fabricd.errors import ConfigError, InputError
+from fabricd.errors import ConfigError
 from fabricd.locations import DEFAULT_PORT, TOPOLOGY_FILES, socket_path
 from fabricd.model.network import NetworkRule
-from fabricd.nearest import nearest
+from fabricd.settings import Rule
+from fabricd.settings_layers import PREFIX, checked, is_there, read_environ, read_file
 from fabricd.settings_networks import network_rules
 
 DEFAULT_FILE = Path("/etc/fabricd/fabricd.toml")
-PREFIX = "FABRICD_"
-_FILE_MAX_BYTES = 1 << 20
-#: A misspelt variable is a fault only when it is this near to a setting: other programs may use the prefix too.
-_NEAR = 0.85
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What a setting may be, what it is for, and whether SIGHUP can change it."""
-
-    kind: settings.Kind
-    told: str
-    reload: bool = True
-
-
 _FIXED = False
 
 
@@ -211,13 +196,13 @@ def load(
     values: dict[str, Any] = {}
     if file is None and environ.get(PREFIX + "CONFIG"):
         file = Path(environ[PREFIX + "CONFIG"])
-    if file is None and _is_there(default_file):
+    if file is None and is_there(default_file):
         file = default_file
     if file is not None:
-        values.update(_checked(_read_file(file, faults), str(file), faults))
-    values.update(_checked(_read_environ(environ, faults), "environment", faults))
+        values.update(checked(read_file(file, RULES, faults), str(file), RULES, faults))
+    values.update(checked(read_environ(environ, RULES, faults), "environment", RULES, faults))
     given = {key: value for key, value in (options or {}).items() if value is not None}
-    values.update(_checked(given, "command line", faults))
+    values.update(checked(given, "command line", RULES, faults))
     config = Config(**values)
     shown = read_credentials(config, faults)
     faults += credentials.contradictions(config, shown) + _contradictions(config)
@@ -234,81 +219,6 @@ def needs_restart(running: Config, wanted: Config) -> list[str]:
 def keep_unreloadable(running: Config, wanted: Config) -> Config:
     """Return the wanted configuration with what only a restart can change as it is now."""
     return replace(wanted, **{key: getattr(running, key) for key, rule in RULES.items() if not rule.reload})
-
-
-def _is_there(file: Path) -> bool:
-    """Whether there is a file, also one that this process may not see."""
-    try:
-        return file.exists()
-    except OSError:
-        return True  # reading it tells why not
-
-
-def _read_file(file: Path, faults: list[str]) -> dict[str, Any]:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(_FILE_MAX_BYTES + 1)
-        if len(data) > _FILE_MAX_BYTES:
-            faults.append(f"{file}: more than {_FILE_MAX_BYTES} bytes")
-            return {}
-        return dict(_flat(tomllib.loads(data.decode("utf-8"))))
-    except OSError as error:
-        faults.append(f"cannot read {file}: {error.strerror or error}")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        faults.append(f"{file}: not TOML: {error}")
-    return {}
-
-
-def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a file: ``backend`` in the table ``[cluster]`` is ``cluster_backend``."""
-    for key, value in table.items():
-        if isinstance(value, dict) and key not in RULES:
-            yield from ((f"{key}_{inner}", inner_value) for inner, inner_value in value.items())
-        else:
-            yield key, value
-
-
-def _read_environ(environ: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
-    """Return the settings in the environment, as TOML's values. An empty variable counts as not set."""
-    found: dict[str, Any] = {}
-    for variable, text in sorted(environ.items()):
-        key = variable.removeprefix(PREFIX).lower()
-        if not variable.startswith(PREFIX) or variable in _CLIENT_VARIABLES or not text:
-            continue
-        if key not in RULES:
-            near = nearest(key, RULES, cutoff=_NEAR)
-            if near:
-                faults.append(f"environment: {variable} is no setting{near}")
-            continue
-        if key == "port" and text.startswith("tcp://"):
-            continue  # Kubernetes sets it so for a service that is called fabricd
-        try:
-            found[key] = RULES[key].kind.parse(text)
-        except ValueError:
-            found[key] = text  # the check says what it should be
-    return found
-
-
-#: Read by clients and by ``load`` itself.
-_CLIENT_VARIABLES = frozenset(
-    PREFIX + name
-    for name in ("CONFIG", "URL", "GROUP_SECRET", "GROUP_SECRET_FILE", "CA_FILE", "CERTIFICATE_FILE", "KEY_FILE")
-)
-
-
-def _checked(layer: Mapping[str, Any], source: str, faults: list[str]) -> dict[str, Any]:
-    """Return the settings of a layer that are right; add a sentence to ``faults`` for each that is not."""
-    values = {}
-    for key, value in layer.items():
-        if key not in RULES:
-            near = nearest(key, RULES)
-            faults.append(f"{source}: {key} is no setting{near or '; see fabricd check-config --help'}")
-            continue
-        try:
-            values[key] = RULES[key].kind.check(value)
-        except InputError as error:
-            faults.append(f"{source}: {key}: {error.message}")
-    return values
 
 
 def _contradictions(config: Config) -> list[str]:

@@ -38,6 +38,15 @@ class Kind:
     parse: Callable[[str], Any] = str
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a setting may be, what it is for, and whether SIGHUP can change it."""
+
+    kind: Kind
+    told: str
+    reload: bool = True
+
+
 def integer(lowest: int, highest: int) -> Kind:
     """Return the kind of whole numbers between two bounds, both included."""
 

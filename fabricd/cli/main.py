@@ -21,6 +21,7 @@ from fabricd.model.observation import Outcome
 from fabricd.probe.base import ProbeContext
 from fabricd.probe.facts import FOLDER, leave_facts
 from fabricd.probe.runner import Runner
+from fabricd.settings_layers import PREFIX
 from fabricd.smallfile import escaped
 
 _PROBE = manual("fabricd probe", "fabricd probe --json > here.json")
@@ -156,7 +157,7 @@ def facts(
         raise typer.Exit(1)
 
 
-@app.command(epilog=f"{_CHECK}\n\nSettings, as in the file; in the environment as {config.PREFIX}NAME:\n\n{_SETTINGS}")
+@app.command(epilog=f"{_CHECK}\n\nSettings, as in the file; in the environment as {PREFIX}NAME:\n\n{_SETTINGS}")
 def check_config(
     file: Annotated[Path | None, typer.Argument(help=f"By default {config.DEFAULT_FILE} if it exists.")] = None,
 ) -> None:
