@@ -2,16 +2,10 @@
 
 Every string is searched, so that fields of later versions are covered too. One thing is replaced alike wherever it
 stands, under a key: drawn for each capture and thrown away, or kept in a file, so that captures of several nodes fit
-together.
-
-- IP addresses keep which of them share which prefix (so subnets and routes still fit), and stay private, global or
-  link-local as they were; the method is prefix-preserving (Xu, Fan, Ammar, Moon: "Prefix-preserving IP address
-  anonymization", 2002);
-- MAC addresses and GUIDs keep their manufacturer's part;
-- UUIDs, ids, serial numbers, host names, home directories and what switches call themselves become random ones.
+together. Addresses keep what makes them fit (``fabricd.redact_pseudonyms``); ids, serial numbers, host names, home
+directories and what switches call themselves become random ones.
 """
 
-import hashlib
 import ipaddress
 import re
 import secrets
@@ -24,6 +18,7 @@ import msgspec
 from fabricd.model.codec import content_hash, to_builtins
 from fabricd.model.identity import unique_id
 from fabricd.model.snapshot import Snapshot
+from fabricd.redact_pseudonyms import Pseudonyms
 
 _HEX4 = "[0-9a-fA-F]{4}"
 _UUID = re.compile(
@@ -58,17 +53,6 @@ _SHORTEST_IN_TEXT = 4  #: a rack called "1" stands for itself, but for no other 
 _FREE_TEXT = frozenset({"port_description"})
 #: Whose fields called "name" are names.
 _OWNERS = frozenset({"node", "switches", "site_networks", "networks"})
-
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-#: Bits at the beginning that say what kind of address it is, and are kept; the first network that fits counts.
-_KEPT_BITS = (
-    ("127.0.0.0/8", 32), ("0.0.0.0/32", 32), ("255.255.255.255/32", 32), ("224.0.0.0/4", 32), ("10.0.0.0/8", 8),
-    ("172.16.0.0/12", 12), ("192.168.0.0/16", 16), ("169.254.169.254/32", 32), ("169.254.0.0/16", 16),
-    ("100.64.0.0/10", 10), ("100.0.0.0/8", 16), ("169.0.0.0/8", 16), ("172.0.0.0/8", 16), ("192.0.0.0/8", 16),
-    ("0.0.0.0/0", 8), ("::/127", 128), ("ff00::/8", 128), ("fe80::/10", 64), ("fc00::/7", 8), ("2000::/3", 3),
-    ("::/0", 16),
-)  # fmt: skip
-_KINDS = tuple((ipaddress.ip_network(text), bits) for text, bits in _KEPT_BITS)
 
 
 def redact(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
@@ -120,8 +104,7 @@ class Redactor:
     """
 
     def __init__(self, key: bytes, names: Mapping[str, str], guids: set[str]) -> None:
-        self._key = hashlib.blake2b(key, digest_size=32).digest()
-        self._guids = guids
+        self._stands = Pseudonyms(key, guids)
         self._names = dict(names)
         in_text = [name for name, kind in names.items() if kind in ("host", "user") or len(name) >= _SHORTEST_IN_TEXT]
         longest_first = "|".join(map(re.escape, sorted(in_text, key=len, reverse=True)))
@@ -143,9 +126,9 @@ class Redactor:
             key: name of the field that holds it.
         """
         if key in _FREE_TEXT and text:
-            return f"text-{self._hash('text', text)[:8]}"
+            return f"text-{self._stands.hash('text', text)[:8]}"
         if "serial" in key and text.strip():
-            return f"serial-{self._hash('serial', text.strip())[:8]}"
+            return f"serial-{self._stands.hash('serial', text.strip())[:8]}"
         if key in _NAMES and text.lower() in self._names:
             return self._renamed(text)
         if self._name and key in _NAMED:
@@ -153,49 +136,40 @@ class Redactor:
         if key == "mac" and _TUNNEL_END.fullmatch(text.strip()):
             return self._tunnel_end(text)
         if key == "prefix" and _GUID.fullmatch(text):  # of an InfiniBand subnet: the first half of its addresses
-            return self._address(ipaddress.IPv6Address(f"{text}::")).exploded[:19]
+            return self._stands.address(ipaddress.IPv6Address(f"{text}::")).exploded[:19]
         text = _COLONS.sub(lambda match: self._in_colons(match, key not in _NO_ADDRESSES), text)
         for pattern, change in self._rules(key):
             text = pattern.sub(lambda match, change=change: change(match.group()), text)  # type: ignore[misc] # the default binds
         text = _IN_NAME.sub(lambda match: match[1] + self._digits(match[2]), text)
-        text = _HOME.sub(lambda match: match[1] + f"user-{self._hash('user', match[2])[:8]}", text)
-        return text if key in _NO_ADDRESSES else _IPV4.sub(lambda match: self._ip(match.group()), text)
+        text = _HOME.sub(lambda match: match[1] + f"user-{self._stands.hash('user', match[2])[:8]}", text)
+        return text if key in _NO_ADDRESSES else _IPV4.sub(lambda match: self._stands.ip(match.group()), text)
 
     def whole_id(self, text: str) -> str:
         """Return what stands for a text that is an id as a whole, in whatever form; one that was never set stays."""
         if not unique_id(text):
             return text
         found = self.text(text)
-        return found if found != text else f"{self._hash('id', unique_id(text))[:32]}\n"
+        return found if found != text else f"{self._stands.hash('id', unique_id(text))[:32]}\n"
 
     def _rules(self, key: str) -> Iterator[tuple[re.Pattern[str], Callable[[str], str]]]:
-        yield _UUID, self._uuid
-        yield _ID, lambda found: self._hash("id", found)[:32]
-        yield _XML_ID, lambda found: self._hash("id", found)[:16]
+        yield _UUID, self._stands.uuid
+        yield _ID, lambda found: self._stands.hash("id", found)[:32]
+        yield _XML_ID, lambda found: self._stands.hash("id", found)[:16]
         if "guid" in key:
-            yield _BARE_GUID, lambda found: self._guid(found.lower())
+            yield _BARE_GUID, lambda found: self._stands.guid(found.lower())
 
     def _renamed(self, name: str) -> str:
         kind = self._names[name.lower()]
         told = name.partition(".")[0] if kind == "host" else name
-        return ("/home/" if name.startswith("/") else "") + f"{kind}-{self._hash(kind, told)[:8]}"
+        return ("/home/" if name.startswith("/") else "") + f"{kind}-{self._stands.hash(kind, told)[:8]}"
 
     def _digits(self, digits: str) -> str:
-        return self._guid(digits) if len(digits) == 16 else self._mac(digits)
+        return self._stands.guid(digits) if len(digits) == 16 else self._stands.mac(digits)
 
     def _tunnel_end(self, text: str) -> str:
         number = int(text.strip().replace(":", ""), 16)
         address = ipaddress.IPv6Address(number) if len(text.strip()) > 11 else ipaddress.IPv4Address(number)
-        return text.replace(text.strip(), self._address(address).packed.hex(":"))
-
-    def _hash(self, kind: str, text: str) -> str:
-        return hashlib.blake2b(text.lower().encode(), key=self._key, person=kind.encode(), digest_size=32).hexdigest()
-
-    def _uuid(self, found: str) -> str:
-        if not found.strip("0-"):
-            return found  # all zeros say that there is none
-        digits = self._hash("uuid", found)
-        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]))
+        return text.replace(text.strip(), self._stands.address(address).packed.hex(":"))
 
     def _in_colons(self, match: re.Match[str], addresses: bool) -> str:
         """Return a run of digits and colons with the MAC, GUID or IPv6 address in it replaced."""
@@ -208,67 +182,12 @@ class Redactor:
         bare, slash, length = found.partition("/")
         digits = bare.replace(":", "").lower()
         if _GUID.fullmatch(bare):
-            found = _in_groups(self._guid(digits), 4) + slash + length
+            found = _in_groups(self._stands.guid(digits), 4) + slash + length
         elif _MAC.fullmatch(bare):
-            found = _in_groups(self._mac(digits), 2) + slash + length
+            found = _in_groups(self._stands.mac(digits), 2) + slash + length
         elif addresses and found.count(":") > 1:
-            found = self._ip(found)
+            found = self._stands.ip(found)
         return before + found + after
-
-    def _guid(self, digits: str) -> str:
-        return digits if not digits.strip("0") else digits[:6] + self._hash("guid", digits)[:10]
-
-    def _mac(self, digits: str) -> str:
-        if len(digits) == 40:  # IPoIB: flags, queue pair, GID (RFC 4391)
-            prefix = self._address(ipaddress.IPv6Address(int(digits[8:24], 16) << 64)).exploded[:19].replace(":", "")
-            return digits[:8] + prefix + self._guid(digits[24:])
-        if digits.strip("0") == "" or digits.strip("f") == "":
-            return digits
-        # One that is locally administered has no manufacturer: some are made of an IP address.
-        kept = 2 if int(digits[:2], 16) & 0x02 else 6
-        return digits[:kept] + self._hash("mac", digits)[: 12 - kept]
-
-    def _ip(self, found: str) -> str:
-        """Return an address or a network with its address replaced; what is none as it is."""
-        text, slash, length = found.partition("/")
-        try:
-            address = ipaddress.ip_address(text)
-            network = ipaddress.ip_network(found, strict=False) if slash else None
-        except ValueError:
-            return found
-        changed = self._address(address)
-        if network is not None and network.network_address == address:
-            changed = ipaddress.ip_network(f"{changed}/{length}", strict=False).network_address
-        exploded = isinstance(changed, ipaddress.IPv6Address) and text == address.exploded
-        return (changed.exploded if exploded else str(changed)) + slash + length
-
-    def _address(self, address: _Address) -> _Address:
-        if isinstance(address, ipaddress.IPv4Address):
-            return ipaddress.IPv4Address(self._prefix_preserving(address))
-        if address.ipv4_mapped is not None:
-            return ipaddress.IPv6Address(0xFFFF << 32 | self._prefix_preserving(address.ipv4_mapped))
-        number = self._prefix_preserving(address)
-        host = f"{int(address) & (1 << 64) - 1:016x}"
-        if host in self._guids:  # the port's GID is its subnet prefix and its GUID
-            number = number >> 64 << 64 | int(self._guid(host), 16)
-        return ipaddress.IPv6Address(number)
-
-    def _prefix_preserving(self, address: _Address) -> int:
-        """Return the address with each bit flipped or not, as the bits before it say."""
-        width = address.max_prefixlen
-        number = int(address)
-        kept = _kept_bits(address)
-        for position in range(kept, width):
-            before = int(address) >> (width - position)
-            flip = (
-                hashlib.blake2b(f"{width}.{position}.{before}".encode(), key=self._key, digest_size=1).digest()[0] & 1
-            )
-            number ^= flip << (width - position - 1)
-        return number
-
-
-def _kept_bits(address: _Address) -> int:
-    return next(bits for network, bits in _KINDS if address in network)
 
 
 def _is_id(name: str) -> bool:
