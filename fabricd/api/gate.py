@@ -118,8 +118,12 @@ class Gate:
         """Refuse one more request when there are enough.
 
         Raises:
-            ShortageError: of connections or requests.
+            ShortageError: of connections, requests or memory.
         """
+        near = self._services.near_memory_limit()
+        if near and not scope["path"].startswith(_GROUPS):
+            hint = "ask again later, or give it more: MemoryMax= of its unit, or its container's limit"
+            raise ShortageError(Resource.MEMORY, f"this daemon has used its memory up: {near}", hint=hint)
         state, now = scope.get("state", {}), asyncio.get_running_loop().time()
         if LAST_PLACE_STATE in state:
             raise ShortageError(

@@ -22,6 +22,7 @@ from fabricd.cluster.peer_post import PeerPost
 from fabricd.cluster.placement_files import PlacementFiles
 from fabricd.config import Config
 from fabricd.credentials import Credentials
+from fabricd.findings.find import KnownFindings
 from fabricd.metrics import Metrics
 from fabricd.paths.ends import Ends
 from fabricd.shortage import Shortages
@@ -44,9 +45,12 @@ class Services:
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     #: Names and graphs of the nodes that paths were asked for.
     ends: Ends = field(default_factory=Ends)
+    #: How near this daemon is to the memory that it may have; "" when there is enough left.
+    near_memory_limit: Callable[[], str] = lambda: ""
     #: Monotonic time of the event loop's last heartbeat.
     beat_at: float = field(default_factory=time.monotonic)
     clock: Callable[[], float] = time.monotonic
+    findings: KnownFindings = field(init=False)
     measurer: Measurer = field(init=False)
     groups: GroupService = field(init=False)
     overview: Overview = field(init=False)
@@ -55,6 +59,7 @@ class Services:
     maps: MapClient | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        self.findings = KnownFindings(self.ends.ports)
         post = PeerPost(lambda: self.credentials.peers)
         records = self.config.records_dir
         store = GroupStore(records / "groups") if records else None

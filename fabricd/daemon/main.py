@@ -27,6 +27,7 @@ from fabricd.config import Loaded
 from fabricd.daemon.advertise import listening_url
 from fabricd.daemon.following import etcd_store, peer_settings
 from fabricd.daemon.listeners import UnixListener, listen_tcp
+from fabricd.daemon.memory_limit import MemoryLimit
 from fabricd.daemon.notify import Notifier
 from fabricd.daemon.probing import Prober, Source
 from fabricd.daemon.ready import Ready, announce, retract
@@ -90,6 +91,7 @@ class Daemon:
             nodes=self._nodes,
             polls=LongPolls(config.max_long_polls),
             credentials=loaded.credentials,
+            near_memory_limit=MemoryLimit().near,
         )
         self.services.metrics.watch(NodeCollector(self._nodes))
         self.services.metrics.watch(GroupCollector(self.services.groups))
@@ -138,7 +140,15 @@ class Daemon:
         asyncio.get_running_loop().set_exception_handler(self._left_over)
         app = create_app(self.services)
         limit = connection_limit(self.services.config.max_connections)
-        server = Server(app, self._stopping, limit, self.services.shortages, self._beat, tls=self._tls())
+        server = Server(
+            app,
+            self._stopping,
+            limit,
+            self.services.shortages,
+            self._beat,
+            near_memory_limit=self.services.near_memory_limit,
+            tls=self._tls(),
+        )
         self._room = server.room
         url = self._url(tcp)
         self._start(self._prober.run, "probing")
@@ -229,6 +239,8 @@ class Daemon:
         self._nodes.history.settle()
         if self._output.full:
             self.services.shortages.note(Resource.LOG, "nobody reads the log")
+        if near := self.services.near_memory_limit():
+            self.services.shortages.note(Resource.MEMORY, near)
         self.services.shortages.settle()
         self._notifier.beat()
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import resource
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from typing import Protocol
@@ -43,15 +44,23 @@ class Room:
     the daemon lives.
 
     Descriptors may become fewer than they were at the start. A few are kept in reserve for that moment: then there is
-    no room for more connections than there are, and those of the reserve are the last places.
+    no room for more connections than there are, and those of the reserve are the last places. Nor is there when memory
+    comes to its end.
 
     Args:
         limit: how many connections there may be.
         connections: those that there are, kept by others.
         shortages: told of each that finds no room.
+        near_memory_limit: says how near memory is to its end; "" when there is enough.
     """
 
-    def __init__(self, limit: int, connections: set[Connection], shortages: Shortages) -> None:
+    def __init__(
+        self,
+        limit: int,
+        connections: set[Connection],
+        shortages: Shortages,
+        near_memory_limit: Callable[[], str] = lambda: "",
+    ) -> None:
         #: Those without a request, in the order in which they began to wait: over TCP, and of processes of this host,
         #: which are ended only when there are no others.
         self.waiting: dict[Connection, None] = {}
@@ -59,6 +68,7 @@ class Room:
         self._connections = connections
         self._most = self._limit = limit
         self._shortages = shortages
+        self._near_memory_limit = near_memory_limit
         self._reserve: list[int] = []
         self._fill_reserve()
 
@@ -68,6 +78,10 @@ class Room:
 
     def place(self) -> Place:
         """Return what the connection gets that was just added."""
+        near = self._near_memory_limit()
+        if near:
+            self._shortages.note(Resource.MEMORY, near)
+            self._limit = max(_LEAST, min(self._limit, len(self._connections) - 1))
         if len(self._connections) <= self._limit:
             return Place.ORDINARY
         self._shortages.note(Resource.CONNECTIONS, f"{self._limit} connections")
@@ -89,8 +103,8 @@ class Room:
         self._end_longest_waiting()
 
     def widen(self) -> None:
-        """Go back to what there was room for, once there are descriptors again."""
-        if Resource.DESCRIPTORS not in self._shortages.now:
+        """Go back to what there was room for, once there are descriptors and memory again."""
+        if not {Resource.DESCRIPTORS, Resource.MEMORY}.intersection(self._shortages.now):
             self._limit = self._most
             self._fill_reserve()
 

@@ -35,6 +35,7 @@ class Server(uvicorn.Server):
         stopping: set by the signals' handlers.
         max_connections: how many may be open.
         shortages: told of connections for which there is no room.
+        near_memory_limit: says how near memory is to its end; "" when there is enough.
         beat: called every second from the loop.
         tls: what a new connection over TCP is secured with, at the moment; None: TCP without TLS.
     """
@@ -47,6 +48,7 @@ class Server(uvicorn.Server):
         shortages: Shortages,
         beat: Callable[[], None],
         *,
+        near_memory_limit: Callable[[], str] = lambda: "",
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         config = uvicorn.Config(
@@ -65,7 +67,9 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._stopping = stopping
         self._beat = beat
-        self.room = Room(max_connections, cast(set[Connection], self.server_state.connections), shortages)
+        connections = cast(set[Connection], self.server_state.connections)
+        self.room = Room(max_connections, connections, shortages, near_memory_limit)
+        self._near_memory_limit = near_memory_limit
         self._door = TlsDoor(self._protocol, tls, self.room.full) if tls else None
         self._acceptors: list[Acceptor] = []
         self._tidier = Tidier()
@@ -93,7 +97,7 @@ class Server(uvicorn.Server):
             await self.on_tick(0)  # sets the Date header
             self._beat()
             self.room.widen()
-            self._tidier.look(len(self.server_state.connections))
+            self._tidier.look(len(self.server_state.connections), short=bool(self._near_memory_limit()))
             begun = loop.time()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEAT_SECONDS):

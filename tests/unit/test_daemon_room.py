@@ -32,7 +32,8 @@ class Crowd:
         self.now = 0.0
         self.shortages = Shortages(clock=lambda: self.now)
         self.there: set[Visitor] = set()
-        self.room = Room(LIMIT, self.there, self.shortages)
+        self.near_memory_limit = ""
+        self.room = Room(LIMIT, self.there, self.shortages, lambda: self.near_memory_limit)
 
     def come(self) -> Visitor:
         one = Visitor(self)
@@ -93,6 +94,22 @@ def test_who_waits_on_this_host_goes_last():
     others = [crowd.come() for _ in range(2 * LIMIT)]
     assert here in crowd.there
     assert others[0] not in crowd.there
+    crowd.close()
+
+
+def test_with_memory_near_its_end_there_is_room_for_no_more_than_there_are_until_that_is_over():
+    crowd = Crowd()
+    asks = [crowd.come() for _ in range(4)]
+    for one in asks:
+        crowd.ask(one)
+    crowd.near_memory_limit = "63 of 64 MiB"
+    assert crowd.come().place is Place.LAST
+    assert Resource.MEMORY in crowd.shortages.now
+    crowd.near_memory_limit = ""
+    crowd.now += OVER_SECONDS + 1
+    crowd.shortages.settle()
+    crowd.room.widen()
+    assert crowd.come().place is Place.ORDINARY
     crowd.close()
 
 

@@ -42,6 +42,17 @@ def test_a_crowd_that_has_gone_is_tidied_up_after_once(rounds):
     assert len(rounds) == 2
 
 
+def test_memory_near_its_end_is_given_back_at_once_and_then_now_and_again(rounds):
+    tidier = Tidier()
+    tidier.look(10, short=True)
+    assert len(rounds) == 1
+    for _ in range(29):
+        tidier.look(10, short=True)
+    assert len(rounds) == 1
+    tidier.look(10, short=True)
+    assert len(rounds) == 2
+
+
 def test_those_who_come_and_go_cost_nothing(rounds):
     tidier = Tidier()
     look(tidier, *[number % 200 for number in range(1000)])  # no crowd
