@@ -97,7 +97,7 @@ lock: setup ## deploy/requirements*.lock, with hashes, after a change of pyproje
 
 audit: setup ## the locks against the known vulnerabilities of the Python packages; needs the internet
 	@command -v pip-audit >/dev/null || python -m pip install --quiet pip-audit
-	@for lock in deploy/requirements*.lock; do pip-audit --disable-pip --requirement $$lock $(ARGS) || exit 1; done
+	@pip-audit --strict --disable-pip $(addprefix --requirement ,$(wildcard deploy/requirements*.lock)) $(ARGS)
 
 clean: ## remove .venv, caches and builds
 	@flock .venv.lock rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

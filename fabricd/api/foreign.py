@@ -52,11 +52,12 @@ def check_origin(headers: list[tuple[bytes, bytes]]) -> None:
 
 
 def _host_of(value: str) -> str:
-    """Return the host of a Host header, without port and brackets, in lower case; "" when there is none."""
+    """Return the host of a Host header, without port and brackets, in lower case; "" when there is none, or more."""
     try:
-        return urlsplit(f"//{value}").hostname or ""
+        parts = urlsplit(f"//{value}")
     except ValueError:
         return ""
+    return (parts.hostname or "") if parts.netloc == value and "@" not in value else ""
 
 
 def _is_address(name: str) -> bool:

@@ -1,6 +1,6 @@
 """Questions about the cluster, passed on by a daemon that holds no map to one that does."""
 
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from fastapi import Request
 from starlette.responses import Response
@@ -50,8 +50,11 @@ class PassedOn(Response):
         self, request: Request, services: Services, *, wait: float = 0.0, content: bytes | None = None, **more: str
     ) -> None:
         super().__init__()
-        query = "&".join(part for part in (request.url.query, urlencode(more)) if part)
-        self._path = request.url.path + (f"?{query}" if query else "")
+        # Not request.url, which is made with the Host header: the map node is asked with this daemon's token, not the
+        # caller's, so it must be asked for the route that the caller was let into.
+        asked = request.scope["query_string"].decode("latin-1").replace("#", "%23")
+        query = "&".join(part for part in (asked, urlencode(more)) if part)
+        self._path = quote(request.scope["path"]) + (f"?{query}" if query else "")
         self._asked = {name: request.headers[name] for name in _ASKED if name in request.headers}
         self._content = content
         self._services = services

@@ -56,8 +56,12 @@ def test_an_agent_passes_questions_about_the_cluster_on(tmp_path):
         own = a0.get("/v1/nodes/a0")
         assert own.json()["this_node"]
         assert HEADER not in own.headers
-        missing = a0.get("/v1/nodes/nobody")
-        assert (missing.status_code, missing.json()["code"]) == (404, "unknown-name")
+        for name in ("nobody", "a%0A1", "a1%3Fx", "a1%23"):  # a map node is asked for no other name than the agent was
+            missing = a0.get(f"/v1/nodes/{name}")
+            assert (missing.status_code, missing.json()["code"]) == (404, "unknown-name")
+        with a0.unix() as client:
+            answer = client.get("/v1/nodes/a1", headers={"Host": "localhost/v1/node?"})
+            assert answer.json()["snapshot"]["node"]["node_id"] == "a1"
 
         within = a0.get("/v1/paths?src=numa0&dst=numa0")
         assert within.status_code == 200

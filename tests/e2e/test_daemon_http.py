@@ -139,7 +139,18 @@ def test_names_in_errors_are_not_echoed_without_end(running):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:7470", "127.0.0.1.evil.example", "[::1", "", "localhost.evil.example"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:7470",
+        "127.0.0.1.evil.example",
+        "[::1",
+        "",
+        "localhost.evil.example",
+        "localhost/v1/reload?",
+        "localhost#",
+        "evil.example@localhost",
+    ],
 )
 def test_a_local_request_for_another_name_is_refused(running, host):
     told = problem(running.get("/v1/node", headers={"Host": host}))
