@@ -14,7 +14,7 @@ from fabricd.plan.collective.orders import EXACT_CYCLE, TABLE_PATH
 from fabricd.plan.collective.rings import Packing, pack
 from fabricd.plan.nccl.emulate import NcclPlan
 from fabricd.plan.nccl.graphs import SearchGraph
-from fabricd.plan.nccl.search import fastest_channel
+from fabricd.plan.nccl.limits import fastest_channel
 
 ENGINE, FREE = "engine", "free"
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from fabricd.paths.nccl.kinds import PathKind
 from fabricd.plan.nccl.graphs import Pattern
 from fabricd.plan.nccl.machine import Machine, Track
+from fabricd.plan.nccl.port_rules import head_beside, may_enter, may_leave, same_port
 from fabricd.plan.nccl.residual import THOUSANDTHS, Residual
 from fabricd.plan.nccl.working import Budget, Working
 
@@ -92,19 +93,19 @@ class Explorer:
         nets = machine.net_choices(now.type_inter)
         for place in range(len(nets)):
             net = nets[(now.channels + place) % len(nets)]
-            if residual.nets[net] < whole or not self._may_enter(net):
+            if residual.nets[net] < whole or not may_enter(now, machine.nets, net):
                 continue
             now.ways[now.channels][0] = net
             now.latency_inter = machine.nets[net].latency
             residual.take_port(net, whole)
             if now.pattern is Pattern.NVLS:
-                head = self._head(net, len(nets))
-                if head != _ABSENT:
+                head = head_beside(now, machine.local_gpu[net], len(nets))
+                if head is not None:
                     yield from self._enter_by(budget, net, head, exit_at, "")
             else:
                 yield from self._starts(budget, net, exit_at)
             residual.take_port(net, -whole)
-            if now.pattern is Pattern.NVLS and head != _ABSENT:
+            if now.pattern is Pattern.NVLS and head is not None:
                 return
 
     def _starts(self, budget: Budget, net: int, exit_at: int) -> _Level:
@@ -124,19 +125,6 @@ class Explorer:
         for gpu in machine.local_gpus[net]:
             if gpu != local:
                 yield from self._enter_by(budget, net, gpu, exit_at, "")
-
-    def _may_enter(self, net: int) -> bool:
-        """Return whether a channel may enter by a port: the second of a crossing pair by the first one's exit."""
-        now = self._now
-        crossing = now.pattern is Pattern.RING and now.cross_nic == 2 and now.channels % 2 == 1
-        return not crossing or self._same_port(net, now.ways[now.channels - 1][1])
-
-    def _head(self, net: int, choices: int) -> int:
-        """Return the GPU beside a port, if it is no head of NVLS yet."""
-        now = self._now
-        gpu = self._machine.local_gpu[net]
-        taken = {now.orders[channel][0] for channel in range(now.channels)}
-        return gpu if now.channels < choices and gpu not in taken else _ABSENT
 
     def _enter_by(self, budget: Budget, net: int, gpu: int, exit_at: int, forced: str) -> _Level:
         track, back = self._machine.inward[net][gpu], self._machine.outward[gpu][net]
@@ -186,7 +174,7 @@ class Explorer:
     def _complete(self, budget: Budget) -> _Level:
         now = self._now
         now.channels += 1
-        if self._is_better():
+        if now.beats(self.best, gpus=self._count):
             self.best.copy_from(now)
             if now.channels == now.max_channels:
                 budget.end_perfect()
@@ -220,18 +208,6 @@ class Explorer:
         crossed = tuple(now.ways[last]) if now.cross_nic == 2 else ()
         heads = frozenset(order[0] for order in now.orders[: now.channels]) if now.pattern is Pattern.NVLS else ()
         return (now.channels, tuple(residual.links), tuple(residual.nets), replayed, crossed, heads)
-
-    def _is_better(self) -> bool:
-        now, best = self._now, self.best
-        if now.channels < now.min_channels:
-            return False
-        if now.pattern is Pattern.NVLS:
-            more = best.channels < now.channels <= self._count
-            return more or now.channels * now.bandwidth_inter > best.channels * best.bandwidth_inter
-        total, so_far = now.channels * now.bandwidth_intra, best.channels * best.bandwidth_intra
-        if total != so_far:
-            return total > so_far
-        return now.pattern is best.pattern and now.cross_nic == best.cross_nic and now.hops < best.hops
 
     def _next(self, gpu: int, step: int, exit_at: int, forced: str) -> Sequence[int]:
         """Return the GPUs to try next, most promising first."""
@@ -270,7 +246,9 @@ class Explorer:
         balanced = now.pattern is Pattern.BALANCED_TREE
         amount = self._inter // 2 if balanced else self._inter
         for net in machine.net_choices(now.type_inter, gpu):
-            if not self._may_leave(net) or (balanced and step > 0 and not self._same_port(net, ways[1])):
+            if not may_leave(now, machine.nets, net) or (
+                balanced and step > 0 and not same_port(machine.nets, net, ways[1])
+            ):
                 continue
             track = machine.outward[gpu][net]
             if self._follow(track, machine.inward[net][gpu], now.type_inter, amount):
@@ -278,26 +256,6 @@ class Explorer:
                 again = 1 if balanced and step == 0 else _ABSENT
                 yield self._gpu(budget, gpu, step, again, close_at, forced)
                 self._undo(track, amount)
-
-    def _may_leave(self, net: int) -> bool:
-        """Return whether a channel that came in by one port may leave by another."""
-        now, nets = self._now, self._machine.nets
-        entry = now.ways[now.channels][0]
-        one, other = nets[entry], nets[net]
-        if None not in (one.plane, other.plane) and one.plane != other.plane:
-            return False
-        if now.pattern is Pattern.TREE:
-            return self._same_port(net, entry)
-        if now.pattern is Pattern.RING and now.cross_nic == 2:
-            return now.channels % 2 == 0 or self._same_port(net, now.ways[now.channels - 1][0])
-        if now.cross_nic:
-            return True
-        if None not in (one.rail, other.rail):
-            return one.rail == other.rail
-        return (one.guid, one.port) == (other.guid, other.port)
-
-    def _same_port(self, one: int, other: int) -> bool:
-        return self._machine.nets[one].key == self._machine.nets[other].key
 
     def _through_nvswitch(self, budget: Budget, head: int) -> _Level:
         """All GPUs to and from the NVSwitch, the head twice as much."""

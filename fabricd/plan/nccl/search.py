@@ -10,19 +10,10 @@ from dataclasses import dataclass
 from fabricd.paths.nccl.kinds import PathKind
 from fabricd.plan.nccl.explorer import Explorer
 from fabricd.plan.nccl.graphs import Channel, Pattern, SearchGraph
+from fabricd.plan.nccl.limits import Limits, is_split
 from fabricd.plan.nccl.machine import Machine
 from fabricd.plan.nccl.working import Budget, Working
 
-_SPEEDS_INTRA = (
-    (0, (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)),
-    (90, (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3)),
-    (100, (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)),
-)
-_SPEEDS_INTER = (
-    (0, (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)),
-    (90, (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)),
-    (100, (96, 86, 80, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)),
-)
 _MAX_CHANNELS = 32
 _MAX_NVLS_HEADS = 32
 _NVLS_MIN_SM = 90
@@ -42,16 +33,6 @@ class Found:
     ring: SearchGraph
     tree: SearchGraph
     nvls: SearchGraph
-
-
-def fastest_channel(sm: int, *, between_nodes: bool) -> float:
-    """Return the highest speed that a search tries for one channel, GB/s: about what one keeps up with."""
-    return _speeds(sm, between_nodes=between_nodes)[0]
-
-
-def _speeds(sm: int, *, between_nodes: bool) -> tuple[float, ...]:
-    tables = _SPEEDS_INTER if between_nodes else _SPEEDS_INTRA
-    return next(speeds for least, speeds in reversed(tables) if sm >= least)
 
 
 def search_all(machine: Machine) -> Found:
@@ -80,29 +61,21 @@ class _Search:
         count = len(machine.gpus)
         self._with_nets = bool(machine.nets)
         self._same_channels = pattern is not Pattern.NVLS
-        self._speeds = _speeds(machine.sm, between_nodes=self._with_nets)
-        self._set_types(count)
-        several = len(machine.nets) > 1 and pattern in (Pattern.RING, Pattern.BALANCED_TREE, Pattern.SPLIT_TREE)
-        self._cross_nic = machine.table.environment.cross_nic if several else 0
+        self._limits = Limits.of(machine, pattern)
         self.best = Working(
             pattern=Pattern.TREE if count == 1 and pattern is not Pattern.RING else pattern,
             min_channels=channels or 1,
             max_channels=channels or _MAX_CHANNELS,
-            type_intra=self._types_intra[0],
-            type_inter=self._types_inter[0],
-            cross_nic=int(self._cross_nic == 1),
+            type_intra=self._limits.types_intra[0],
+            type_inter=self._limits.types_inter[0],
+            cross_nic=int(self._limits.cross_nic == 1),
             same_channels=self._same_channels,
         )
         if pattern is Pattern.NVLS:
             self.best.max_channels = min(_MAX_NVLS_HEADS, count)
             if not self._with_nets:
                 self.best.min_channels = self.best.max_channels
-        if (
-            pattern is Pattern.RING
-            and self.best.min_channels == 1
-            and self.best.max_channels > 1
-            and _is_split(machine)
-        ):
+        if pattern is Pattern.RING and self.best.min_channels == 1 and self.best.max_channels > 1 and is_split(machine):
             self.best.min_channels = 2
         self._explorer = Explorer(machine, self.best)
         self._budget = Budget(0)
@@ -110,22 +83,6 @@ class _Search:
         self._taken = 0  #: steps, of all attempts
         #: Steps left after each attempt so far.
         self._tried: dict[tuple[object, ...], int] = {}
-
-    def _set_types(self, count: int) -> None:
-        machine = self._machine
-        pairs = [track.kind for a, row in enumerate(machine.between) for b, track in enumerate(row) if a != b]
-        ways = [track.kind for row in machine.outward for track in row]
-        #: Best and worst type.
-        self._types_intra = (min(pairs, default=0), max(pairs, default=0)) if count > 1 else (0, int(PathKind.SYS))
-        self._types_inter = (int(PathKind.PIX), int(PathKind.SYS))
-        if self._with_nets:
-            self._types_inter = (min(ways), max(ways) if machine.sm >= 90 else int(PathKind.SYS))
-        tracks = [*machine.up, *machine.down, *(track for row in machine.between for track in row)]
-        ports = [track for row in (*machine.outward, *machine.inward) for track in row]
-        self._kinds_intra = {track.kind for track in tracks}
-        self._kinds_inter = {track.kind for track in ports}
-        self._types_intra = (min(self._types_intra[0], PathKind.SYS), self._types_intra[1])
-        self._types_inter = (min(self._types_inter[0], PathKind.SYS), self._types_inter[1])
 
     def run(self) -> SearchGraph:
         """Return the result."""
@@ -136,13 +93,13 @@ class _Search:
             devices = len(machine.table.system.devices)
             total *= devices / (devices - 1) if devices > 1 else 1
         index = 0
-        while index < len(self._speeds) - 1 and (
-            self._speeds[index] > machine.max_bandwidth or self._speeds[index] * best.min_channels > total
+        while index < len(self._limits.speeds) - 1 and (
+            self._limits.speeds[index] > machine.max_bandwidth or self._limits.speeds[index] * best.min_channels > total
         ):
             index += 1
         attempt = Working(Pattern.RING)
         attempt.copy_from(best)
-        attempt.bandwidth_intra = attempt.bandwidth_inter = self._speeds[index]
+        attempt.bandwidth_intra = attempt.bandwidth_inter = self._limits.speeds[index]
         self._descend(attempt, index)
         self._double()
         self._ascend(attempt)
@@ -174,8 +131,8 @@ class _Search:
             attempt.pattern,
             attempt.bandwidth_intra,
             attempt.bandwidth_inter,
-            max((kind for kind in self._kinds_intra if kind <= attempt.type_intra), default=-1),
-            max((kind for kind in self._kinds_inter if kind <= attempt.type_inter), default=-1),
+            max((kind for kind in self._limits.kinds_intra if kind <= attempt.type_intra), default=-1),
+            max((kind for kind in self._limits.kinds_inter if kind <= attempt.type_inter), default=-1),
             attempt.cross_nic,
             attempt.same_channels,
             attempt.min_channels,
@@ -196,12 +153,12 @@ class _Search:
             if self._loosen(attempt):
                 continue
             following = index + 1
-            if following == len(self._speeds):
+            if following == len(self._limits.speeds):
                 return
-            if self.best.channels and self._speeds[following] / self.best.bandwidth_inter <= 0.49:
+            if self.best.channels and self._limits.speeds[following] / self.best.bandwidth_inter <= 0.49:
                 return
             index = following
-            attempt.bandwidth_intra = attempt.bandwidth_inter = self._speeds[index]
+            attempt.bandwidth_intra = attempt.bandwidth_inter = self._limits.speeds[index]
 
     def _loosen(self, attempt: Working) -> bool:
         """Loosen the next limit; return false, with all as at the start, if none is left."""
@@ -210,23 +167,23 @@ class _Search:
             attempt.pattern = Pattern.TREE
             return True
         attempt.pattern = best.pattern
-        limit = attempt.type_inter if self._with_nets else self._types_intra[1]
+        limit = attempt.type_inter if self._with_nets else self._limits.types_intra[1]
         if attempt.type_intra < limit and (not best.channels or attempt.type_intra < best.type_intra):
             attempt.type_intra += 1
             if attempt.type_intra < PathKind.DIS:
                 return True
-        attempt.type_intra = self._types_intra[0]
+        attempt.type_intra = self._limits.types_intra[0]
         better = not best.channels or attempt.type_inter < best.type_inter or attempt.type_inter < PathKind.PXN
-        if self._with_nets and attempt.type_inter < self._types_inter[1] and better:
+        if self._with_nets and attempt.type_inter < self._limits.types_inter[1] and better:
             attempt.type_inter += 1
             if attempt.type_inter < PathKind.DIS:
                 return True
-        attempt.type_inter = self._types_inter[0]
+        attempt.type_inter = self._limits.types_inter[0]
         crossable = best.pattern in (Pattern.RING, Pattern.BALANCED_TREE)
-        if self._cross_nic == 2 and attempt.cross_nic == 0 and crossable:
+        if self._limits.cross_nic == 2 and attempt.cross_nic == 0 and crossable:
             attempt.cross_nic = 2
             return True
-        attempt.cross_nic = int(self._cross_nic == 1)
+        attempt.cross_nic = int(self._limits.cross_nic == 1)
         return False
 
     def _double(self) -> None:
@@ -247,7 +204,7 @@ class _Search:
 
     def _ascend(self, attempt: Working) -> None:
         """Second pass: raise the speed with the number of channels as it is."""
-        best, speeds = self.best, self._speeds
+        best, speeds = self.best, self._limits.speeds
         attempt.copy_from(best)
         index = 0
         while speeds[index] > best.bandwidth_inter and index < len(speeds) - 1:
@@ -316,14 +273,3 @@ class _Search:
             latency_inter=best.latency_inter,
             hops=best.hops,
         )
-
-
-def _is_split(machine: Machine) -> bool:
-    """Return whether NVLink joins the GPUs to exactly two islands of more than one."""
-    count = len(machine.gpus)
-    island = list(range(count))
-    for gpu in range(count):
-        for later in range(gpu + 1, count):
-            if machine.between[gpu][later].kind == PathKind.NVL:
-                island[later] = island[gpu]
-    return sum(island.count(first) > 1 for first in set(island)) == 2

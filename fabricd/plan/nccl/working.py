@@ -36,6 +36,18 @@ class Working:
             value = getattr(other, name)
             setattr(self, name, [list(item) for item in value] if isinstance(value, list) else value)
 
+    def beats(self, best: "Working", *, gpus: int) -> bool:
+        """Return whether these channels are to be taken in place of the best so far, on so many GPUs."""
+        if self.channels < self.min_channels:
+            return False
+        if self.pattern is Pattern.NVLS:
+            more = best.channels < self.channels <= gpus
+            return more or self.channels * self.bandwidth_inter > best.channels * best.bandwidth_inter
+        total, so_far = self.channels * self.bandwidth_intra, best.channels * best.bandwidth_intra
+        if total != so_far:
+            return total > so_far
+        return self.pattern is best.pattern and self.cross_nic == best.cross_nic and self.hops < best.hops
+
 
 class Budget:
     """Steps left; ``perfect`` ends a search that cannot be bettered."""
