@@ -11,6 +11,7 @@ from fabricd.model.device import Gid, GpuDriver, Hca, HcaPort, NvlinkFabric
 from fabricd.model.measurement import Measurement
 from fabricd.plan.group import AUTO, plan_group
 from tests.support.composed import member
+from tests.support.group_plans import settings
 from tests.support.nodes import hgx, mapping, nic, node, whole_view
 
 
@@ -31,10 +32,6 @@ def view(snapshot, rank, **fields):
 def plan(*snapshots, engine="nccl", measurements=(), **fields):
     views = {rank: view(snapshot, rank, **fields) for rank, snapshot in enumerate(snapshots)}
     return plan_group(engine, views, mapping(*dict.fromkeys(snapshots)), measurements)
-
-
-def settings(found, rank=0):
-    return {one.name: one.value for one in found.ranks[rank].settings}
 
 
 def guided(snapshot):

@@ -18,6 +18,7 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group import plan_group, survey
 from fabricd.plan.settings import settings_for
 from tests.support.composed import member, with_tables
+from tests.support.group_plans import settings
 from tests.support.nodes import hca, mapping, nic, node, whole_view
 
 SPEED = 50 * 10**9
@@ -74,10 +75,6 @@ def plan(*hosts: Snapshot, engine: str = "mpi", ranks: int = 1, measurements=(),
     on = [one for one in hosts for _ in range(ranks)]
     views = {rank: whole_view(one, rank, **fields) for rank, one in enumerate(on)}
     return plan_group(engine, views, mapping(*hosts), measurements)
-
-
-def settings(found: GroupPlan, rank: int = 0) -> dict[str, str]:
-    return {one.name: one.value for one in found.ranks[rank].settings}
 
 
 def chosen(found: GroupPlan) -> list[str]:
