@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_client import foreign
+from fabric_client.ops import ReduceOp, reducible
 from fabric_client.ops import check_reducible as check_reducible
 from fabricd.errors import InputError
 
 Array = NDArray[Any]
+
+_NUMBERS = tuple(np.dtype(character) for character in "?bBhHiIlLqQfdgFDG")
+_READY = frozenset((op, dtype) for op in ReduceOp for dtype in _NUMBERS if reducible(op, dtype.kind))
 
 
 def as_input(array: object, what: str = "array") -> Array:
@@ -87,6 +91,21 @@ def as_result(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Ar
     if type(out) is np.ndarray and out.dtype is dtype and out.shape == shape and out.flags.carray:
         return out  # the usual one, for small messages: all that as_output asks
     return as_output(out, shape, dtype)
+
+def ready(array: object, out: object, op: ReduceOp) -> bool:
+    """Tell at a glance that ``array`` can be reduced into ``out`` as both are; see the protocol."""
+    if type(array) is not np.ndarray or type(out) is not np.ndarray:
+        return False
+    dtype, read, written = array.dtype, array.flags, out.flags
+    return (
+        out.dtype is dtype
+        and (op, dtype) in _READY
+        and array.shape == out.shape
+        and read.c_contiguous
+        and written.carray
+        and (array is out or (read.owndata and written.owndata))
+    )
+
 
 
 def give(result: Array, like: object) -> Any:

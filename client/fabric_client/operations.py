@@ -50,9 +50,9 @@ class Operations:
         runner = self._runner
         if async_op:
             with runner.collectives:
-                return runner.work(name, name, timeout, nbytes, partial(self._give, given), start, *arguments)
+                return runner.work(name, name, timeout, nbytes, partial(self._give, given), start, arguments)
         with runner.collectives:
-            runner.run(name, name, timeout, nbytes, start, *arguments)
+            runner.run(name, name, timeout, nbytes, start, arguments)
         return given[0] if given is not None and given[0] is not None else self._give(given)
 
     def _message(
@@ -69,8 +69,8 @@ class Operations:
         """Run an operation between two ranks, or start it; several may run at once."""
         if async_op:
             give = partial(self._give, given)
-            return self._runner.work(name, what, timeout, nbytes, give, start, *arguments)
-        self._runner.run(name, what, timeout, nbytes, start, *arguments)
+            return self._runner.work(name, what, timeout, nbytes, give, start, arguments)
+        self._runner.run(name, what, timeout, nbytes, start, arguments)
         return self._give(given)
 
     def _give(self, given: Given) -> Any:

@@ -57,6 +57,11 @@ def parse_op(op: object) -> ReduceOp:
     return found
 
 
+def reducible(op: ReduceOp, kind: str) -> bool:
+    """Tell whether an operator has a meaning for dtypes of this kind."""
+    return kind in _KINDS[op]
+
+
 def is_bfloat16(dtype: "np.dtype[Any]") -> bool:
     """Tell whether a dtype is the bfloat16 of ml_dtypes, which NumPy counts among its void types."""
     return dtype.kind == "V" and dtype.name == "bfloat16"

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fabric_client.kinds import Kind, No, Op, Scalar, Seconds, Yes
 from fabric_client.operations import Operations, check_counts, check_leading_axis, check_rows, in_elements
-from fabric_client.ops import ReduceOp
+from fabric_client.ops import ReduceOp, parse_op
 from fabric_client.work import Work
 
 
@@ -54,10 +54,14 @@ class Reductions(Operations):
             InputError: an array or operator that cannot be used; nothing was sent.
             RankLostError, GroupAbortedError, OperationTimeoutError, EngineError: the communicator is broken.
         """
-        source, operator = self._reducible(array, op)
-        result = self._arrays.as_result(out, source.shape, source.dtype)
-        if out is not None:
-            source = self._arrays.apart(source, result, allowed=result)
+        operator = op if type(op) is ReduceOp else parse_op(op)
+        if self._arrays.ready(array, out, operator):
+            source, result = array, out
+        else:
+            source, operator = self._reducible(array, operator)
+            result = self._arrays.as_result(out, source.shape, source.dtype)
+            if out is not None:
+                source = self._arrays.apart(source, result, allowed=result)
         start = self._engine.all_reduce
         return self._collective(
             "all_reduce", (out, result, array), timeout, async_op, source.nbytes, start, source, result, operator

@@ -5,17 +5,15 @@ import threading
 import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, TypeVarTuple
+from typing import Any
 
-from fabric_client.engine.base import Engine, Pending, PendingEngine
+from fabric_client.engine.base import ENDED, Engine, Pending, PendingEngine
 from fabric_client.lifetime import Lifetime
 from fabric_client.membership import Membership
 from fabric_client.progress import spins_for, wait_for
 from fabric_client.stats import Tally
 from fabric_client.work import Work
 from fabricd.errors import EngineError, FabricError, InputError, RankLostError
-
-Arguments = TypeVarTuple("Arguments")
 
 #: How long a rank that ends without close() waits for the others to end, too.
 _EXIT_SECONDS = 2.0
@@ -65,8 +63,8 @@ class Runner(Lifetime):
         what: str,
         timeout: float | None,
         nbytes: int,
-        start: Callable[[*Arguments], Pending],
-        *arguments: *Arguments,
+        start: Callable[..., Pending],
+        arguments: tuple[object, ...] = (),
     ) -> None:
         """Start an operation and wait for its end.
 
@@ -82,21 +80,12 @@ class Runner(Lifetime):
         if not self._usable:
             raise self._why_unusable(what)
         pending: Pending | None = None
-        blocked, thread = self._family.blocked, get_ident()
-        blocked[thread] = what
         began = time.monotonic()
         try:
             self._look_up(began, what)
             pending = start(*arguments)
-            if not pending.test():
-                wait_for(
-                    pending,
-                    lambda: self.failure(what),
-                    timeout=self.timeout if timeout is None else timeout,
-                    what=what,
-                    arguments=arguments,
-                    spins=self.spins,
-                )
+            if pending is not ENDED and not pending.test():
+                self._wait(pending, what, timeout, arguments)
         except InputError:
             raise  # noticed before anything was sent, or after all was received: nobody is out of step
         except BaseException as error:
@@ -104,9 +93,22 @@ class Runner(Lifetime):
             if verdict is error:
                 raise
             raise verdict from error
+        self.tally.add(name, nbytes, time.monotonic() - began)
+
+    def _wait(self, pending: Pending, what: str, timeout: float | None, arguments: tuple[object, ...]) -> None:
+        blocked, thread = self._family.blocked, get_ident()
+        blocked[thread] = what
+        try:
+            wait_for(
+                pending,
+                lambda: self.failure(what),
+                timeout=self.timeout if timeout is None else timeout,
+                what=what,
+                arguments=arguments,
+                spins=self.spins,
+            )
         finally:
             blocked.pop(thread, None)
-        self.tally.add(name, nbytes, time.monotonic() - began)
 
     def work(
         self,
@@ -115,8 +117,8 @@ class Runner(Lifetime):
         timeout: float | None,
         nbytes: int,
         give: Callable[[], Any],
-        start: Callable[[*Arguments], Pending],
-        *arguments: *Arguments,
+        start: Callable[..., Pending],
+        arguments: tuple[object, ...] = (),
     ) -> Work[Any]:
         """Start an operation in the background; see :meth:`run`.
 
@@ -126,7 +128,7 @@ class Runner(Lifetime):
             timeout: seconds from now; None takes the communicator's.
             nbytes: counts as so many.
             give: makes the result, when it has ended.
-            start: starts it.
+            start: starts it, given ``arguments``.
             arguments: kept until it has ended.
         """
         self._reap()

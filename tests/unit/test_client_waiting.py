@@ -133,7 +133,7 @@ def test_a_failed_operation_breaks_the_communicator_for_good():
 def test_what_ends_at_once_is_not_waited_for(monkeypatch):
     monkeypatch.setattr("fabric_client.runner.wait_for", lambda *_, **__: pytest.fail("the first test ended it"))
     given = []
-    runner_of().run("x", "x", None, 0, lambda *arguments: given.append(arguments) or After(1), "array", 3)
+    runner_of().run("x", "x", None, 0, lambda *arguments: given.append(arguments) or After(1), ("array", 3))
     assert given == [("array", 3)]
 
 

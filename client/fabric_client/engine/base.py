@@ -20,6 +20,18 @@ class Pending(Protocol):
         ...
 
 
+class Ended:
+    """An operation that had ended when it was started."""
+
+    def test(self) -> bool:
+        """See :class:`Pending`."""
+        return True
+
+
+#: Any such operation: who gets it need not test.
+ENDED = Ended()
+
+
 class PendingEngine(Pending, Protocol):
     """An engine of some of the ranks, in the making."""
 
@@ -86,6 +98,13 @@ class ArrayDoor(Protocol):
             result: written by it.
             allowed: the part of ``result`` that ``source`` may be, exactly: the operation's way to work in place. It
                 then comes back as that object, so that the engine knows it by ``is``. None: there is none.
+        """
+        ...
+
+    def ready(self, array: object, out: object, op: ReduceOp) -> bool:
+        """Tell at a glance that ``array`` can be reduced into ``out`` as both are; False where more must be seen.
+
+        Four closer looks are a good part of a small message's time.
         """
         ...
 

@@ -76,6 +76,10 @@ class DeviceArrays:
         self._device.copy(target.address, source.address, source.nbytes, source.stream)
         return DeviceArray(target.owner, target.address, source.shape, source.dtype, source.stream)
 
+    def ready(self, array: object, out: object, op: ReduceOp) -> bool:
+        """See the protocol."""
+        return False
+
     def give(self, result: DeviceArray, like: object) -> Any:
         """See the protocol. CuPy arrays, and tensors to those who came with tensors."""
         return self._device.give(result.owner, like)

@@ -26,6 +26,10 @@ class GlooArrays:
     apart = staticmethod(arrays.apart)
     give = staticmethod(arrays.give)
 
+    def ready(self, array: object, out: object, op: ReduceOp) -> bool:
+        """See the protocol."""
+        return False
+
     def check_reducible(self, op: ReduceOp, dtype: "np.dtype[Any]") -> None:
         """See the protocol."""
         has_meaning(op, dtype)

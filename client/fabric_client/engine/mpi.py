@@ -22,6 +22,7 @@ from fabric_client.engine.mpi_requests import (
     typed,
 )
 from fabric_client.engine.pair import PairSum
+from fabric_client.engine.pair_link import MOST_BYTES, PairLink
 from fabric_client.engine.rounding import divided, narrowed, reduced_in_float32
 from fabric_client.engine.segments import Segments
 from fabric_client.ops import ReduceOp
@@ -42,6 +43,7 @@ class MpiEngine:
         comm: what to run on; the engine's own.
         control: the same ranks; for what must not be mistaken for an operation that another rank is in.
         segments: of the same ranks; takes what is too large to be reduced in one go.
+        link: where two ranks have a connection of their own.
         end: ends it, given seconds; tells whether it ended in time.
         lines: for ``describe``.
     """
@@ -55,6 +57,7 @@ class MpiEngine:
         comm: Any,
         control: Any,
         segments: Segments,
+        link: PairLink | None = None,
         *,
         end: Callable[[float], bool] = lambda timeout: True,
         lines: tuple[str, ...] = (),
@@ -65,12 +68,15 @@ class MpiEngine:
         self._control = control
         self._segments = segments
         self._in_one_go = segments.size.nbytes
+        self._link = link
         self._other = 1 - self.rank if self.size == 2 else None
         self._end = end
         self._lines = lines
 
     def all_reduce(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
+        if self._link is not None and op is _SUM and array.nbytes <= MOST_BYTES and array.dtype.char in TYPES:
+            return self._link.start(array, out)
         if array.nbytes > self._in_one_go and self.size > 1:
             return self._in_pieces(
                 array,
@@ -274,17 +280,22 @@ class MpiEngine:
 
     def shutdown(self, *, timeout: float) -> bool:
         """See the protocol."""
+        if self._link is not None:
+            self._link.close()
         return self._end(timeout)
 
     def abandon(self) -> None:
         """See the protocol. MPI is left as it is: ending it would wait for the lost."""
         self._segments.abandon()
+        if self._link is not None:
+            self._link.close()
 
     def describe(self) -> tuple[str, ...]:
         """See the protocol."""
         pieces = f"all_reduce and reduce of more than {format_size(self._in_one_go)}: {self._segments.describe()}"
         pair = () if self._other is None else (_PAIR,)
-        return (*self._lines, *pair, pieces)
+        link = () if self._link is None else (self._link.describe(),)
+        return (*self._lines, *pair, *link, pieces)
 
     def _start(
         self, function: Callable[..., Any], *arguments: Any, after: Callable[[], None] | None = None, status: Any = None

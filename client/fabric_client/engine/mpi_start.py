@@ -12,6 +12,7 @@ from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi import MpiEngine
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import MpiPending
+from fabric_client.engine.pair_connect import connect, place_of
 from fabric_client.engine.piece_size import PieceSize, choose_piece_size
 from fabric_client.engine.segments import BeforeStart, Segments, agree
 from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
@@ -135,6 +136,7 @@ class PlannedStart:
             network = next((one for one in answer.plan.networks if one.chosen), None)
             piece = choose_piece_size(answer.size, len(beside), network)
             comm, control, segments = _communicators(piece, self._complete, self._before_start)
+            link = connect(control, place_of(answer.plan, mine, chosen), self._complete) if answer.size == 2 else None
         finally:
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
             mpi_library.unlink_segments(answer.kvsname)
@@ -145,7 +147,7 @@ class PlannedStart:
         # connection and destroys its end of it. The other end answers a flush, so a rank that comes out of the fence a
         # millisecond late waits for one that is gone, for ever (MPICH 5.0.2 over RoCE). The kernel ends them as well.
         end = self._leave_to_kernel if may_use_rdma({**environ, **chosen}, self._view) else self._finalize
-        return MpiEngine(comm, control, segments, end=end, lines=tuple(lines))
+        return MpiEngine(comm, control, segments, link, end=end, lines=tuple(lines))
 
     def _answer_finalize(self, pid: int) -> None:
         if os.getpid() == pid:  # a forked child has its own socket, see replace_after_fork

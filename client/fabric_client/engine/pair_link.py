@@ -1,0 +1,209 @@
+"""Small sums of two ranks over a TCP connection of their own: where the network is TCP, MPI only adds to the way.
+
+UCX copies each message in and out of buffers of its own and asks the kernel before each read. ``docs/mpi.md`` has the
+figures. What waits here drives MPI on, and what waits for MPI drives this on.
+"""
+
+import contextvars
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fabric_client.arrays import Array
+from fabric_client.engine.base import ENDED, Pending
+from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on
+from fabricd.errors import EngineError, FabricError
+from fabricd.units import format_size
+
+#: Up to so much goes this way. Above, two copies less are little beside what else there is to do.
+MOST_BYTES = 64 << 10
+#: Before each message: the bytes that follow, so that ranks whose arrays differ get to know it; and what aligns them.
+_HEAD = struct.Struct("=Q8x")
+#: A message of a peer that is in step is there by then; afterwards MPI has its turn, too.
+_GLANCES = 32
+_MOST_FORMS = 256
+
+
+class _Form:
+    """What all messages of one shape and dtype have in common."""
+
+    __slots__ = ("head", "length", "nbytes", "received")
+
+    def __init__(self, shape: tuple[int, ...], dtype: "np.dtype[Any]", inbox: memoryview) -> None:
+        self.received: Array = np.ndarray(shape, dtype, inbox, _HEAD.size)  #: what has come
+        self.nbytes = self.received.nbytes
+        self.head = _HEAD.pack(self.nbytes)
+        self.length = _HEAD.size + self.nbytes
+
+
+class LinkSum:
+    """One sum under way; see :class:`fabric_client.engine.base.Pending`."""
+
+    __slots__ = ("_glances", "_link", "ended", "flushed_at", "form", "source", "target")
+
+    def __init__(self, link: "PairLink", form: _Form, source: Array, target: Array, flushed_at: int) -> None:
+        self._link = link
+        self._glances = 0
+        self.form = form
+        self.source = source
+        self.target = target
+        self.flushed_at = flushed_at  #: what ``link.flushed`` must be before ``source`` is sent
+        self.ended = False
+
+    def test(self) -> bool:
+        """Drive the connection on, and after a while MPI as well."""
+        link = self._link
+        link.advance()
+        if self.ended and link.flushed >= self.flushed_at:
+            return True
+        self._glances += 1
+        if self._glances > _GLANCES:
+            link.drive_mpi()
+            drive_on()
+        return False
+
+
+class PairLink:
+    """The connection, on which sums go one after another in the order of their starts.
+
+    Args:
+        connection: to the other rank, which does the same; its own from now on.
+        drive_mpi: moves MPI on: the other rank may wait for that.
+    """
+
+    def __init__(self, connection: socket.socket, drive_mpi: Callable[[], object]) -> None:
+        connection.setblocking(False)
+        self.drive_mpi = drive_mpi
+        self._unsent = bytearray()  #: what the kernel has not taken yet
+        self.flushed = 0  #: how much of such it has taken later
+        self._socket = connection
+        self._ends = f"{connection.getsockname()[0]} to {connection.getpeername()[0]}"
+        self._waiting: deque[LinkSum] = deque()  #: the first one's bytes come next
+        self._inbox = memoryview(bytearray(_HEAD.size + MOST_BYTES))
+        self._head = self._inbox[: _HEAD.size].cast("Q")
+        self._have = 0  #: bytes of the message that comes
+        self._forms: dict[tuple[tuple[int, ...], Any], _Form] = {}
+        self._error: EngineError | None = None
+        self._lock = threading.Lock()  #: works are tested from any thread
+        # NumPy keeps in a context whether it tells of overflows; changing that for each sum would take longer.
+        silent = contextvars.copy_context()
+        silent.run(np.seterr, over="ignore", invalid="ignore")  # inf and nan, in silence, as MPI has it
+        # NumPy's arrays and functions are buffers and callables, which Python 3.11 has no types for.
+        self._run_silent: Any = silent.run
+        self._send: Any = connection.sendmsg
+        self._read = connection.recv_into
+        UNDER_WAY.append(self.advance)
+
+    def start(self, source: Array, target: Array) -> Pending:
+        """Start the sum of both ranks' arrays.
+
+        Args:
+            source: this rank's part; contiguous, of at most ``MOST_BYTES``.
+            target: receives the sum: ``source`` itself, or memory apart from it, of the same shape and dtype.
+        """
+        form = self._forms.get((source.shape, source.dtype)) or self._new_form(source)
+        with self._lock:
+            sent = 0
+            if not self._unsent:
+                try:
+                    sent = self._send((form.head, source))
+                except BlockingIOError:
+                    pass  # the other rank is behind by as much as the kernel holds
+                except OSError as error:
+                    self._lose(error)
+            if sent < form.length:
+                self._unsent += (form.head + source.tobytes())[sent:]
+            elif not self._waiting and self._has_come(form):
+                self._run_silent(np.add, source, form.received, target)
+                return ENDED
+            one = LinkSum(self, form, source, target, self.flushed + len(self._unsent) if self._unsent else 0)
+            self._waiting.append(one)
+            return one
+
+    def advance(self) -> None:
+        """Send and receive what can be, without waiting.
+
+        Raises:
+            EngineError: the connection ended, or the other rank's array has another size.
+        """
+        if not self._waiting and not self._unsent:
+            return
+        with self._lock:
+            try:
+                while self._waiting and (self._waiting[0].ended or self._has_come(self._waiting[0].form)):
+                    one = self._waiting[0]
+                    if not one.ended:
+                        self._run_silent(np.add, one.source, one.form.received, one.target)
+                        one.ended = True
+                    self._waiting.popleft()
+                if self._unsent:
+                    self._flush()
+            except FabricError:
+                raise
+            except BaseException:  # Ctrl-C, which strikes here only when something has come: how much, nobody knows
+                self._error = EngineError("a sum was interrupted in the moment in which it came")
+                self._socket.close()
+                raise
+
+    def close(self) -> None:
+        """End it; what is under way ends with an error."""
+        if self.advance in UNDER_WAY:
+            UNDER_WAY.remove(self.advance)
+        self._socket.close()
+
+    def describe(self) -> str:
+        """Return what goes this way, for ``explain()``."""
+        return f"sums of up to {format_size(MOST_BYTES)}: {self._ends}, by a TCP connection beside MPI"
+
+    def _new_form(self, array: Array) -> _Form:
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()
+        form = self._forms[array.shape, array.dtype] = _Form(array.shape, array.dtype, self._inbox)
+        return form
+
+    def _has_come(self, form: _Form) -> bool:
+        """Read on what belongs to the first sum, of that form; tell whether all of it is there."""
+        have, length = self._have, form.length
+        try:
+            read = self._read(self._inbox[have:], length - have) if have else self._read(self._inbox, length)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._lose(error)
+        if not read:
+            self._lose(ConnectionResetError("it was closed"))
+        have += read
+        if have >= _HEAD.size and self._head[0] != form.nbytes:
+            self._fail(
+                EngineError(
+                    f"all_reduce of {form.nbytes} bytes: the other rank's is of {self._head[0]} bytes",
+                    hint="all ranks pass arrays of the same shape and dtype",
+                )
+            )
+        self._have = have if have < length else 0
+        return have == length
+
+    def _flush(self) -> None:
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(error)
+        self.flushed += sent
+        del self._unsent[:sent]
+
+    def _lose(self, error: OSError) -> NoReturn:
+        told = f"the connection of the two ranks ended: {error.strerror or error}"
+        self._fail(EngineError(told, details={"peer_may_be_lost": True}))
+
+    def _fail(self, error: EngineError) -> NoReturn:
+        """End it; the first error is the reason of the others."""
+        self._error = self._error or error
+        self._socket.close()
+        raise self._error
