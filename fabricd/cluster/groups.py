@@ -1,11 +1,10 @@
-"""Groups: the rendezvous of jobs' ranks. The pure state machine of each group meets time, files and requests here.
+"""Groups: the rendezvous of jobs' ranks. What members ask becomes events of the pure state machine of each group.
 
 Lives in the server's event loop: no method may be called from another thread.
 """
 
 import asyncio
 import itertools
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -13,22 +12,17 @@ from contextlib import contextmanager
 
 from fabricd.cluster import groups_events as ev
 from fabricd.cluster.groups_access import Credentials, access_for, check_claim
-from fabricd.cluster.groups_book import GroupBook
 from fabricd.cluster.groups_failure import fenced_failure
-from fabricd.cluster.groups_keeping import RecordKeeper
 from fabricd.cluster.groups_limits import Limits, check_join, check_keys
 from fabricd.cluster.groups_live import Group, Ticket
-from fabricd.cluster.groups_planning import Planner, planned
-from fabricd.cluster.groups_record import GroupStore, state_of
+from fabricd.cluster.groups_planning import Planner
+from fabricd.cluster.groups_record import GroupStore
+from fabricd.cluster.groups_running import TICK_SECONDS, RunningGroups
 from fabricd.cluster.groups_state import RECONNECT_SECONDS, GroupState
 from fabricd.cluster.groups_stream import WatchStream
 from fabricd.errors import GroupConflictError, GroupGoneError
-from fabricd.model.wire import FenceRequest, GroupStatus, JoinRequest, RollAnswer, WatchEvent
+from fabricd.model.wire import FenceRequest, GroupStatus, JoinRequest, RollAnswer
 from fabricd.shortage import Shortages
-
-_log = logging.getLogger("fabricd.groups")
-
-_TICK_SECONDS = 0.25
 
 
 class GroupService:
@@ -51,37 +45,25 @@ class GroupService:
         shortages: Shortages | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._planner = planner
-        self._store = store
-        self._keeper = RecordKeeper(store, shortages or Shortages(clock=clock)) if store else None
         self._limits = limits or Limits()
         self._clock = clock
-        self._book = GroupBook()
         self._numbers = itertools.count(1)
-        self._ticker: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._running = RunningGroups(
+            planner,
+            store=store,
+            max_bytes=self._limits.group_bytes,
+            shortages=shortages or Shortages(clock=clock),
+            clock=clock,
+        )
+        self._book = self._running.book
 
     def start(self) -> None:
         """Take up the groups that a daemon before this one left. Call it in the event loop."""
-        found = self._store.load() if self._store else []
-        for record in sorted(found, key=lambda record: (record.incarnation, record.failure is None)):
-            state = state_of(record, self._clock(), max_bytes=self._limits.group_bytes)
-            self._add(Group(state, record.access, record.owner))
-            _log.info("a group goes on", extra={"facts": _facts(state)})
+        self._running.start()
 
     def stop(self) -> None:
         """Tell every stream that the daemon stops, and end it; running groups stay on record."""
-        self._stopped = True
-        if self._keeper:
-            self._keeper.close()
-        for group in self.all():
-            for stream in group.streams.values():
-                stream.put(WatchEvent(kind="stopping"))
-                stream.end()
-            if group.planning:
-                group.planning.cancel()
-        if self._ticker:
-            self._ticker.cancel()
+        self._running.stop()
 
     def all(self) -> list[Group]:
         """Return every group that is still known."""
@@ -103,10 +85,10 @@ class GroupService:
         view = check_join(rank, request, self._limits)
         check_claim(request.claim)
         self._limits.check_bytes(self.all(), cost)
-        for wait in (RECONNECT_SECONDS + 2 * _TICK_SECONDS, 0.0):
+        for wait in (RECONNECT_SECONDS + 2 * TICK_SECONDS, 0.0):
             group = self._group_to_join(name, request, rank, shown)
             try:
-                self._apply(group, group.join_event(rank, request, view, cost))
+                self._running.apply(group, group.join_event(rank, request, view, cost))
                 break
             except GroupConflictError:
                 holder = group.state.members.get(rank)
@@ -125,18 +107,18 @@ class GroupService:
         check_keys(number, request, self._limits)
         self._limits.check_bytes(self.all(), cost)
         group = self._book.of_member(name, request.rank, shown)
-        self._apply(group, ev.Contribute(rank=request.rank, round=number, keys=request.keys, cost=cost))
+        self._running.apply(group, ev.Contribute(rank=request.rank, round=number, keys=request.keys, cost=cost))
         return Ticket(group=group, rank=request.rank, fence=number)
 
     @contextmanager
     def asking(self, ticket: Ticket) -> Iterator[None]:
         """Count a request as a sign of life while it is held open."""
-        self._apply(ticket.group, ev.Ask(rank=ticket.rank, open=True))
+        self._running.apply(ticket.group, ev.Ask(rank=ticket.rank, open=True))
         try:
             yield
         finally:
-            if not self._stopped:
-                self._apply(ticket.group, ev.Ask(rank=ticket.rank, open=False, vanished=ticket.vanished))
+            if not self._running.stopped:
+                self._running.apply(ticket.group, ev.Ask(rank=ticket.rank, open=False, vanished=ticket.vanished))
 
     async def ready(self, ticket: Ticket, seconds: float) -> bool:
         """Tell whether the answer is there, at the latest after so many seconds.
@@ -188,14 +170,14 @@ class GroupService:
         """
         group = self._book.of_member(name, rank, shown)
         stream = WatchStream(next(self._numbers), group.state.left)
-        self._apply(group, ev.WatchOpened(rank=rank, stream=stream.number))
+        self._running.apply(group, ev.WatchOpened(rank=rank, stream=stream.number))
         group.streams[stream.number] = stream
         try:
             yield stream
         finally:
             del group.streams[stream.number]
-            if not self._stopped:
-                self._apply(group, ev.WatchClosed(rank=rank, stream=stream.number))
+            if not self._running.stopped:
+                self._running.apply(group, ev.WatchClosed(rank=rank, stream=stream.number))
 
     async def call_roll(self, name: str, rank: int, shown: Credentials) -> RollAnswer:
         """Ask every member what it is doing, and return what they say, on behalf of one of them.
@@ -223,7 +205,7 @@ class GroupService:
         Raises:
             GroupGoneError: it is no member.
         """
-        self._apply(self._book.of_member(name, rank, shown), ev.Leave(rank=rank))
+        self._running.apply(self._book.of_member(name, rank, shown), ev.Leave(rank=rank))
 
     def abort(self, name: str, reason: str, shown: Credentials) -> None:
         """End a group for all its ranks.
@@ -235,7 +217,7 @@ class GroupService:
         members = group.state.members.values()
         claim = group.access.claim_hash(shown.claim) if shown.claim else ""
         who = next((str(member) for member in members if member.claim == claim), shown.caller)
-        self._apply(group, ev.Abort(who=who, reason=reason))
+        self._running.apply(group, ev.Abort(who=who, reason=reason))
 
     def _group_to_join(self, name: str, request: JoinRequest, rank: int, shown: Credentials) -> Group:
         """Return the group that a join is meant for: the one it belongs to already, the living one, or a new one."""
@@ -251,7 +233,7 @@ class GroupService:
         self._book.check_free(name, shown)
         self._limits.check_room(self.all(), shown.caller)
         if newest is not None:
-            self._apply(newest, ev.Supersede(incarnation=request.incarnation))
+            self._running.apply(newest, ev.Supersede(incarnation=request.incarnation))
         return self._new_group(name, request, shown, newest)
 
     def _new_group(self, name: str, request: JoinRequest, shown: Credentials, before: Group | None) -> Group:
@@ -267,66 +249,4 @@ class GroupService:
             max_bytes=self._limits.group_bytes,
             previous=failure.short if failure else "",
         )
-        return self._add(Group(state, access_for(shown), shown.caller))
-
-    def _add(self, group: Group) -> Group:
-        self._book.add(group)
-        if self._ticker is None and not self._stopped:
-            self._ticker = asyncio.create_task(self._tick())
-        return group
-
-    def _apply(self, group: Group, event: ev.Event) -> None:
-        """Feed the state machine and do as it says."""
-        before = group.state.phase
-        instructions = group.state.handle(event, self._clock())
-        if group.state.phase is not before:
-            level = logging.WARNING if group.state.failure else logging.INFO
-            _log.log(level, "group", extra={"facts": _facts(group.state)})
-        for instruction in instructions:
-            match instruction:
-                case ev.MakePlan():
-                    group.planning = asyncio.create_task(self._plan(group))
-                case ev.AnswerJoins():
-                    group.joined.set()
-                case ev.AnswerFences():
-                    group.wake_fences()
-                case ev.Tell(event=told):
-                    for stream in group.streams.values():
-                        stream.put(told)
-                case ev.EndWatch(stream=number):
-                    if number in group.streams:
-                        group.streams[number].end()
-                case ev.Save(can_wait=can_wait) if self._keeper:
-                    (self._keeper.save_soon if can_wait else self._keeper.save)(group)
-
-    async def _plan(self, group: Group) -> None:
-        outcome = await planned(self._planner, group.state)
-        group.planning = None
-        self._apply(group, outcome)
-
-    async def _tick(self) -> None:
-        """Let time pass for groups, as long as there are any."""
-        while self._book:
-            await asyncio.sleep(_TICK_SECONDS)
-            now = self._clock()
-            for group in self.all():
-                try:
-                    self._apply(group, ev.Tick())
-                except Exception:  # noqa: BLE001 - time must go on for the other groups
-                    _log.exception("group %r", group.state.name)
-                if group.state.forget_at is not None and group.state.forget_at <= now:
-                    self._forget(group)
-        self._ticker = None
-
-    def _forget(self, group: Group) -> None:
-        self._book.remove(group)
-        for stream in group.streams.values():
-            stream.end()
-        if self._keeper:
-            self._keeper.forget(group)
-
-
-def _facts(state: GroupState) -> dict[str, object]:
-    """Return what the log tells of a group."""
-    facts: dict[str, object] = {"group": state.name, "phase": state.phase.value, "ranks": state.size}
-    return {**facts, "reason": state.failure.reason} if state.failure else facts
+        return self._running.add(Group(state, access_for(shown), shown.caller))
