@@ -70,14 +70,13 @@ def check_writable(out: object, what: str) -> Array:
 
 
 def _as_array(value: object, what: str) -> Array:
-    """Return an array of a subclass as it is, and others' memory as an array; refuse what is one only in part."""
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    if not isinstance(value, np.ndarray):
-        return foreign.as_numpy(value, what)
+    """Return what shares the memory of an array of a subclass, or of another library; refuse what is one in part.
+
+    A subclass may slice and compute in ways of its own: numpy.matrix has two axes whatever is taken of it.
+    """
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{what} is masked, and masks are not sent", hint="pass array.filled(...) or array.data")
-    return value
+    return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else foreign.as_numpy(value, what)
 
 
 def as_result(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,45 @@ def attributes() -> None:
         names = ("UNIVERSE_SIZE", "APPNUM", "TAG_UB", "LASTUSEDCODE", "WTIME_IS_GLOBAL")
         found = {name: MPI.COMM_WORLD.Get_attr(getattr(MPI, name)) for name in names}
         print(json.dumps(found))
+
+
+def held() -> None:
+    """What is made for the time of an operation lives as long: float16 is reduced in float32."""
+    with create_communicator() as comm:
+        halves = np.ones((comm.size, 100_000), "f2")
+        calls: list[Callable[[], Any]] = [
+            lambda: comm.all_reduce(halves, async_op=True),
+            lambda: comm.reduce(halves, root=0, async_op=True),
+            lambda: comm.reduce_scatter(halves, async_op=True),
+            lambda: comm.reduce_scatter_v(halves, [1] * comm.size, async_op=True),
+        ]
+        missing = []
+        for number, call in enumerate(calls):
+            tracemalloc.start()
+            work = call()
+            if tracemalloc.get_traced_memory()[0] < 2 * halves.nbytes:
+                missing.append(number)
+            tracemalloc.stop()
+            work.wait()
+        print(json.dumps(missing))
+
+
+class Stubborn(np.ndarray):
+    """Memory like any other, that NumPy may not compute with."""
+
+    __array_ufunc__ = None
+
+
+def subclasses() -> None:
+    """What a subclass makes of slices and of adding is its own affair."""
+    with create_communicator() as comm:
+        matrix = np.full((3, 2_000_000), comm.rank + 1.0).view(np.matrix)  # in pieces
+        halves = np.full(9, comm.rank + 1, "f2").view(Stubborn)
+        rows = np.full((comm.rank + 1, 2), comm.rank).view(np.matrix)
+        comm.all_reduce(matrix, "max", out=matrix)
+        average = comm.all_reduce(halves, "average")
+        gathered = comm.all_gather_v(rows, counts=[rank + 1 for rank in range(comm.size)])
+        print(json.dumps([matrix.min(), matrix.max(), average.tolist(), gathered.tolist()]))
 
 
 if __name__ == "__main__":

@@ -58,3 +58,11 @@ def test_what_mpi_asks_its_process_manager_late_has_been_asked_before(play):
     for told in play("attributes"):
         assert told["UNIVERSE_SIZE"] == 2
         assert told["APPNUM"] == 0
+
+
+def test_memory_that_only_an_operation_needs_is_held_until_its_end(play):
+    assert play("held") == [[], []]
+
+
+def test_subclasses_of_arrays_are_taken_for_the_memory_they_are(play):
+    assert play("subclasses") == [[2.0, 2.0, [1.5] * 9, [[0, 0], [1, 1], [1, 1]]]] * 2

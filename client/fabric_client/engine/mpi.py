@@ -301,6 +301,6 @@ class MpiEngine:
         self, function: Callable[..., Any], *arguments: Any, after: Callable[[], None] | None = None, status: Any = None
     ) -> MpiPending:
         try:
-            return MpiPending(function(*arguments), after, status)
+            return MpiPending(function(*arguments), after, status, keep=arguments)
         except MPI.Exception as error:
             raise map_error(error) from error

@@ -60,14 +60,24 @@ UNDER_WAY: list[Callable[[], None]] = []
 
 
 class MpiPending:
-    """A request of MPI, and what is left to do when it has ended."""
+    """A request of MPI, and what is left to do when it has ended.
 
-    __slots__ = ("_after", "_request", "_status")
+    Args:
+        request: mpi4py's. Those of reductions and of Iallgatherv do not hold their buffers (seen with mpi4py 4.1.2).
+        after: called when it has ended.
+        status: filled when it has ended.
+        keep: buffers that nobody else holds.
+    """
 
-    def __init__(self, request: Any, after: Callable[[], None] | None = None, status: Any = None) -> None:
+    __slots__ = ("_after", "_keep", "_request", "_status")
+
+    def __init__(
+        self, request: Any, after: Callable[[], None] | None = None, status: Any = None, keep: object = None
+    ) -> None:
         self._request = request
         self._after = after
         self._status = status
+        self._keep = keep
 
     def test(self) -> bool:
         """Drive MPI on; see :class:`fabric_client.engine.base.Pending`."""
