@@ -10,6 +10,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import numpy as np
@@ -97,7 +98,7 @@ class PairLink:
         self._run_silent: Any = silent.run
         self._send: Any = connection.sendmsg
         self._read = connection.recv_into
-        UNDER_WAY.append(self.advance)
+        UNDER_WAY.append(self._advance_quietly)
 
     def start(self, source: Array, target: Array) -> Pending:
         """Start the sum of both ranks' arrays.
@@ -152,13 +153,17 @@ class PairLink:
 
     def close(self) -> None:
         """End it; what is under way ends with an error."""
-        if self.advance in UNDER_WAY:
-            UNDER_WAY.remove(self.advance)
+        if self._advance_quietly in UNDER_WAY:
+            UNDER_WAY.remove(self._advance_quietly)
         self._socket.close()
 
     def describe(self) -> str:
         """Return what goes this way, for ``explain()``."""
         return f"sums of up to {format_size(MOST_BYTES)}: {self._ends}, by a TCP connection beside MPI"
+
+    def _advance_quietly(self) -> None:
+        with suppress(FabricError):  # each sum under way tells it itself, and what waits here is not concerned
+            self.advance()
 
     def _new_form(self, array: Array) -> _Form:
         if len(self._forms) >= _MOST_FORMS:
