@@ -1,5 +1,6 @@
 """What changes in the cluster's map: as pages with long polls, or as a stream of server-sent events."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
@@ -21,6 +22,9 @@ router = APIRouter(dependencies=[READ])
 _STREAM = "text/event-stream"
 #: A comment goes out after so long a silence, for proxies and clients that give up on silent connections.
 BEAT_SECONDS = 15.0
+#: Events that a stream writes at once, some 25 KB: thousands of streams that begin with all that is kept neither hold
+#: the event loop up, nor fill memory with what nobody reads.
+_AT_ONCE = 100
 
 Since = Annotated[str | None, Query(max_length=64, description="cursor of an earlier answer; none: all that is kept")]
 LastId = Annotated[str | None, Header(max_length=64, description="sent by browsers that come back to a stream")]
@@ -69,12 +73,13 @@ class _EventStream(Response):
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.body", "body": b": hello\n\n", "more_body": True})
         while True:
-            page = await self._history.wait(self._cursor, BEAT_SECONDS)
+            page = await self._history.wait(self._cursor, BEAT_SECONDS, _AT_ONCE)
             self._cursor = page.cursor
             told = b"".join(self._told(event) for event in page.events)
             if page.resync:
                 told += _message(page.cursor, "resync", page)
             await send({"type": "http.response.body", "body": told or b": alive\n\n", "more_body": True})
+            await asyncio.sleep(0)  # the others' turn: sending waits for a client only when it does not read
 
     def _told(self, event: Event) -> bytes:
         return _message(self._history.cursor_of(event), event.kind.value, event)

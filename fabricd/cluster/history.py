@@ -59,8 +59,12 @@ class History:
         """Tell what links that flapped have come to. To be called now and then."""
         self._keep(self._damper.calm(self._clock()))
 
-    def since(self, cursor: str | None) -> EventPage:
+    def since(self, cursor: str | None, most: int = PAGE) -> EventPage:
         """Return what came after a cursor; for None, everything that is kept.
+
+        Args:
+            cursor: of an earlier answer.
+            most: events at once; those after them come with the cursor of this answer.
 
         Raises:
             InputError: that is no cursor.
@@ -74,19 +78,19 @@ class History:
             start = int(found[2])
             if found[1] != self._instance or not oldest <= start <= self.version.number:
                 return EventPage(cursor=self.cursor, resync=True)
-        page = tuple(islice(self._events, start - oldest, start - oldest + PAGE))
+        page = tuple(islice(self._events, start - oldest, start - oldest + most))
         return EventPage(cursor=self._at(start + len(page)), events=page)
 
-    async def wait(self, cursor: str | None, seconds: float) -> EventPage:
-        """Return what came after a cursor, as soon as there is something, or after so many seconds.
+    async def wait(self, cursor: str | None, seconds: float, most: int = PAGE) -> EventPage:
+        """Return what came after a cursor, as ``since`` does, as soon as there is something, or after so many seconds.
 
         Raises:
             InputError: that is no cursor.
         """
-        page = self.since(cursor)
+        page = self.since(cursor, most)
         if not page.events and not page.resync:
             await self.version.wait_for_change(self.version.number, seconds)
-            page = self.since(page.cursor)
+            page = self.since(page.cursor, most)
         return page
 
     def _at(self, number: int) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 from fabricd.daemon.room import Room
 from fabricd.shortage import shortage_of
@@ -16,6 +17,9 @@ BACKLOG = 2048
 _AT_ONCE = 512
 #: Without a descriptor nothing is accepted for so long.
 _PAUSE_SECONDS = 0.05
+#: What the kernel takes beyond that which is on its way, of an answer that is not read as fast as it is written. Left
+#: to itself it takes megabytes, which count as this daemon's memory (tcp(7), TCP_NOTSENT_LOWAT).
+_UNSENT_BYTES = 1 << 16
 
 
 class Acceptor:
@@ -69,6 +73,9 @@ class Acceptor:
                 return
             self._short = False
             connection.setblocking(False)
+            if connection.family != socket.AF_UNIX:
+                with suppress(OSError):  # it is gone again
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
             task = self._loop.create_task(self._begin(connection))
             self._begun.add(task)
             task.add_done_callback(self._begun.discard)

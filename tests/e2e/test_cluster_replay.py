@@ -3,14 +3,16 @@
 import contextlib
 import io
 import json
+import socket
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from fabric_client.cli.main import run
 from fabricd.model.cluster_file import read_cluster
-from tests.support.daemon import daemon, ended
+from tests.support.daemon import daemon, ended, eventually
 
 
 def fabricctl(*arguments):
@@ -134,3 +136,27 @@ def test_hostile_files_are_refused_in_a_sentence(simulated, tmp_path):
     assert (status, "cut off or damaged" in fault) == (2, True)
     status, _, fault = fabricctl("topo", "--node", "nobody", "--from", simulated)
     assert (status, "h100-0000" in fault) == (2, True)
+
+
+def written(running, client: socket.socket) -> int:
+    """Return what the kernel holds of an answer, bytes: not read, or not sent."""
+    ports = f":{int(running.url.rpartition(':')[2]):04X}", f":{client.getsockname()[1]:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines():
+        fields = line.split()
+        if fields[1].endswith(ports[0]) and fields[2].endswith(ports[1]):
+            return int(fields[4].partition(":")[0], 16)
+    raise AssertionError("there is no such connection")
+
+
+def test_an_answer_that_nobody_reads_takes_little_memory(serving):
+    length = len(serving.get("/v1/cluster").content)
+    assert length > 2_000_000
+    with socket.create_connection(("127.0.0.1", int(serving.url.rpartition(":")[2])), timeout=10) as client:
+        client.sendall(b"GET /v1/cluster HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        eventually(lambda: written(serving, client) > 0)
+        assert serving.get("/livez").status_code == 200  # by then it has written what it will
+        assert written(serving, client) < 200_000
+        read = 0
+        while part := client.recv(1 << 16):
+            read += len(part)
+        assert read > length  # all of it, with its head

@@ -64,6 +64,13 @@ def test_a_long_history_comes_in_pages():
     assert seen == [str(number) for number in range(2 * PAGE + 1)]
 
 
+def test_a_reader_may_ask_for_less_at_once():
+    history = filled(5)
+    first = history.since(None, 3)
+    assert [event.number for event in first.events] == [1, 2, 3]
+    assert [event.number for event in asyncio.run(history.wait(first.cursor, 0, 3)).events] == [4, 5]
+
+
 def test_who_waits_is_woken_and_misses_nothing():
     async def main() -> None:
         history = History("ab")
