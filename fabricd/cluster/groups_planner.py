@@ -14,7 +14,8 @@ from fabricd.errors import FabricError
 from fabricd.localview import LocalView
 from fabricd.model.measurement import Measurement, MeasureRequest
 from fabricd.model.plan import GroupPlan
-from fabricd.plan.group import Pair, plan_group, survey
+from fabricd.plan.group import plan_group
+from fabricd.plan.group_survey import Pair, survey
 
 _log = logging.getLogger("fabricd.groups")
 

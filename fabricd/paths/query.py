@@ -1,7 +1,7 @@
 """Answers to "which paths lead from a to b, which is best, and why not another": within a node and between nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fabricd.errors import InputError
 from fabricd.graph.graph import Graph
@@ -75,17 +75,34 @@ def find_paths(
     )
     if refused := [Rejected(name=end.name, reason=end.refused) for end in (start, goal) if end.refused]:
         return replace(told, rejected=tuple(dict.fromkeys(refused)))
-    if start.node_id == goal.node_id:
-        answer = paths_in(
-            start.graph(),
-            start.name,
-            goal.name,
-            candidates=candidates,
-            with_capacity=with_capacity,
-            comparison=comparison,
-        )
-        better = better_classes_within(start, goal, answer.paths) if explain else ()
-        return replace(told, paths=answer.paths, capacity=answer.capacity, rejected=tuple(better))
+    if start.node_id != goal.node_id:
+        asked = _Asked(explain, candidates, with_capacity, comparison)
+        return _between_nodes(told, start, goal, measurements, asked)
+    answer = paths_in(
+        start.graph(),
+        start.name,
+        goal.name,
+        candidates=candidates,
+        with_capacity=with_capacity,
+        comparison=comparison,
+    )
+    better = better_classes_within(start, goal, answer.paths) if explain else ()
+    return replace(told, paths=answer.paths, capacity=answer.capacity, rejected=tuple(better))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How paths are asked for; see ``find_paths``."""
+
+    explain: bool
+    candidates: int
+    with_capacity: bool
+    comparison: Comparison
+
+
+def _between_nodes(
+    told: PathAnswer, start: End, goal: End, measurements: Sequence[Measurement], asked: _Asked
+) -> PathAnswer:
     both = {start.node_id: start.snapshot, goal.node_id: goal.snapshot}
     measured = [one for one in measurements if one.src_node in both and one.dst_node in both]
     ports = {end.node_id: end.ports for end in (start, goal)}
@@ -94,17 +111,17 @@ def find_paths(
     roce = roce_networks_of(ports, routed)
     networks = replace(networks, networks=(*networks.networks, *roce, *routed))
     found, rejected = candidates_across(networks, start, goal, measured)
-    found.sort(key=lambda one: order_key(one.figures, comparison))
-    if explain:
+    found.sort(key=lambda one: order_key(one.figures, asked.comparison))
+    if asked.explain:
         rejected += better_classes_between(networks, start, goal, [one.transport for one in found])
     total = None
-    if with_capacity and found:
+    if asked.with_capacity and found:
         # All networks of the best one's transport: those of others may share its ports.
         alike = [network for network in networks.networks if network.transport is found[0].transport]
         total = capacity(joined(start, goal, alike, measured), start.name, goal.name, across=True)
-    best = best_of_each(found, candidates)
-    shown = [path_over(one, comparison, rank) for rank, one in enumerate(best, start=1)]
-    return replace(told, paths=explained(shown, comparison), rejected=tuple(rejected), capacity=total)
+    best = best_of_each(found, asked.candidates)
+    shown = [path_over(one, asked.comparison, rank) for rank, one in enumerate(best, start=1)]
+    return replace(told, paths=explained(shown, asked.comparison), rejected=tuple(rejected), capacity=total)
 
 
 def _placed(end: End, imports: Sequence[Imported]) -> End:

@@ -4,11 +4,10 @@ Pure: what the ranks see, what the daemons know and what was measured goes in, t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from fabricd.errors import InputError, NoNetworkError
-from fabricd.graph.networks_fabric import ROCE_PREFIX
 from fabricd.localview import LocalView
 from fabricd.model.measurement import Measurement
 from fabricd.model.network import NetworkPort
@@ -16,16 +15,16 @@ from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
 from fabricd.model.plan import GroupPlan, Island, NetworkChoice, RankSlice, Setting
 from fabricd.model.snapshot import Snapshot
-from fabricd.plan.group_candidate import Candidate, Candidates, unbound
+from fabricd.plan.group_candidate import Candidate, unbound
 from fabricd.plan.group_choice import Rated, choices, rate, rated_key
 from fabricd.plan.group_gloo import gloo_fault, gloo_settings
-from fabricd.plan.group_hosts import Hosts, Place, find_hosts, process_mapping
+from fabricd.plan.group_hosts import Hosts, process_mapping
 from fabricd.plan.group_islands import islands_of
 from fabricd.plan.group_loopback import loopback_of, loopback_settings
 from fabricd.plan.group_nccl import choose_engine, nccl_parts
-from fabricd.plan.group_networks import find_candidates
 from fabricd.plan.group_order import GroupOrder, order_of
 from fabricd.plan.group_ports import network_settings, ports_of
+from fabricd.plan.group_survey import survey
 from fabricd.units import format_ranges
 
 #: What plans can be made for. "gloo" is what PyTorch and JAX use for memory of hosts, "nccl+gloo" what they use with
@@ -36,95 +35,6 @@ AUTO = "auto"
 #: MPICH reads PMI_process_mapping into a value of its process manager, which bounds it.
 _MAPPING_MAX_LENGTH = 4000
 _SHOWN = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """A measurement that the plan would rest on."""
-
-    network: str
-    src_node: str  #: node_id
-    dst_node: str
-    src_interface: str
-    dst_interface: str
-    src_address: str
-    dst_address: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """What there is to choose from, before anything is measured."""
-
-    hosts: Hosts
-    candidates: Candidates
-    pairs: tuple[Pair, ...]  #: to be measured
-    unmeasured: Mapping[str, str]  #: network -> why no daemon can measure it
-
-
-def survey(views: Mapping[int, LocalView], nodes: Mapping[str, Snapshot]) -> Survey:
-    """Return the networks that could join the hosts, and the pairs of addresses to measure.
-
-    On each network every host takes part in one measurement, or two where their number is odd: so each is known to
-    be reached, and a cluster does not measure all its pairs for one job.
-
-    Args:
-        views: what the ranks 0 to n - 1 see.
-        nodes: snapshots by node_id, of the daemons that are known.
-    """
-    hosts = find_hosts(views, nodes)
-    if hosts.count == len(hosts.places) == 1:
-        return Survey(hosts=hosts, candidates=Candidates(networks=(), rejected=()), pairs=(), unmeasured={})
-    candidates = find_candidates(hosts, views)
-    pairs: dict[tuple[str, str], Pair] = {}
-    unmeasured: dict[str, str] = {}
-    for candidate in candidates.networks:
-        found, why = _pairs(candidate, hosts.places, nodes)
-        pairs.update({(pair.src_address, pair.dst_address): pair for pair in found})
-        if why:
-            unmeasured[candidate.name] = why
-    return Survey(hosts=hosts, candidates=candidates, pairs=tuple(pairs.values()), unmeasured=unmeasured)
-
-
-def _pairs(candidate: Candidate, places: Sequence[Place], nodes: Mapping[str, Snapshot]) -> tuple[list[Pair], str]:
-    """Return the pairs to measure on one network, and why others cannot be."""
-    if candidate.transport is Transport.INFINIBAND:
-        return [], ""
-    if len(places) == 1:
-        return [], "all ranks are in one network namespace"
-    silent = [
-        place.name
-        for place, ports in zip(places, candidate.ports, strict=True)
-        if not _daemon_has(place, ports[0], nodes)
-    ]
-    if silent:
-        return [], f"not measured: no daemon in the network namespace of {', '.join(silent[:_SHOWN])}"
-    order = list(range(len(places)))
-    if len(order) % 2:
-        order.append(0)
-    found = []
-    for src, dst in zip(order[::2], order[1::2], strict=True):
-        if places[src].node_id == places[dst].node_id:
-            continue  # one daemon cannot be both ends
-        a, b = candidate.ports[src][0], candidate.ports[dst][0]
-        found.append(
-            Pair(
-                network=candidate.name.removeprefix(ROCE_PREFIX),
-                src_node=places[src].node_id,
-                dst_node=places[dst].node_id,
-                src_interface=a.interface,
-                dst_interface=b.interface,
-                src_address=a.address,
-                dst_address=b.address,
-            )
-        )
-    return found, ""
-
-
-def _daemon_has(place: Place, port: NetworkPort, nodes: Mapping[str, Snapshot]) -> bool:
-    known = nodes.get(place.node_id)
-    return known is not None and any(
-        address.address == port.address for interface in known.interfaces for address in interface.addresses
-    )
 
 
 def plan_group(
@@ -161,9 +71,7 @@ def plan_group(
     if engine == "gloo" and len(hosts.places) == 1:
         return _on_loopback(engine, hosts)
     if engine == "mpi" and hosts.count == 1:
-        because = f"{_ranks(len(views))} on {hosts.places[0].name} share memory, so no network is used"
-        shared = (Setting(name="UCX_TLS", value="self,sm", because="all ranks share memory"),)
-        return _plan(engine, hosts, dict.fromkeys(views, shared), {}, (), (because,))
+        return _in_memory(engine, hosts, views)
     told = {**known.unmeasured, **(unmeasured or {})}
     candidates = known.candidates.without(partial(_fault, engine, hosts))
     rated = sorted((rate(one, hosts, measurements, told) for one in candidates.networks), key=rated_key)
@@ -179,6 +87,24 @@ def plan_group(
     best = next((one for one in rated if not one.unreachable), None)
     if best is None:
         raise _no_network(hosts, networks)
+    return _over(best, engine, hosts, views, nodes, networks)
+
+
+def _in_memory(engine: str, hosts: Hosts, views: Mapping[int, LocalView]) -> GroupPlan:
+    because = f"{_ranks(len(views))} on {hosts.places[0].name} share memory, so no network is used"
+    shared = (Setting(name="UCX_TLS", value="self,sm", because="all ranks share memory"),)
+    return _plan(engine, hosts, dict.fromkeys(views, shared), {}, (), (because,))
+
+
+def _over(
+    best: Rated,
+    engine: str,
+    hosts: Hosts,
+    views: Mapping[int, LocalView],
+    nodes: Mapping[str, Snapshot],
+    networks: tuple[NetworkChoice, ...],
+) -> GroupPlan:
+    """Return the plan of an engine of the hosts' memory over one network."""
     ports = {rank: ports_of(rank, best.candidate, hosts, views) for rank in views}
     settings = {
         rank: gloo_settings(best.candidate, own[0])

@@ -15,9 +15,10 @@ from fabricd.model.path import Transport
 from fabricd.model.plan import GroupPlan
 from fabricd.model.routing import Route
 from fabricd.model.snapshot import Snapshot
-from fabricd.plan.group import plan_group, survey
+from fabricd.plan.group import plan_group
 from fabricd.plan.group_candidate import Candidate
 from fabricd.plan.group_choice import Rated, rated_key
+from fabricd.plan.group_survey import survey
 from tests.support.group_plans import TWO, card, chosen, measured, reason, settings, view
 from tests.support.nodes import mapping, node
 

@@ -15,7 +15,8 @@ from fabricd.model.path import Transport
 from fabricd.model.plan import GroupPlan
 from fabricd.model.routing import Route, RoutingRule
 from fabricd.model.snapshot import Snapshot
-from fabricd.plan.group import plan_group, survey
+from fabricd.plan.group import plan_group
+from fabricd.plan.group_survey import survey
 from fabricd.plan.settings import settings_for
 from tests.support.composed import member, with_tables
 from tests.support.group_plans import settings

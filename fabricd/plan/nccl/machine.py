@@ -6,6 +6,7 @@ Source: NCCL 2.30, graph/search.cc.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from fabricd.paths.nccl.kinds import LOCAL_BANDWIDTH, LinkType, PathKind
 from fabricd.paths.nccl.paths import PathTable
@@ -162,11 +163,9 @@ class Machine:
             gpus = list(self.gpus) if gpu < 0 else [self.gpus[gpu]]
             found = dict.fromkeys(net.index for net in self._preferred(gpus))
             limit = self.table.environment.netdevs_policy.limit
-            for kind in range(type_inter + 1):
-                for one in gpus:
-                    for net in self.nets[:_MAX_NETS]:
-                        if self.table.get(one, net).kind == kind:
-                            found.setdefault(net.index)
+            for kind, one, net in product(range(type_inter + 1), gpus, self.nets[:_MAX_NETS]):
+                if self.table.get(one, net).kind == kind:
+                    found.setdefault(net.index)
             self._choices[key] = list(found)[: None if limit is None else limit * len(gpus)]
         return self._choices[key]
 

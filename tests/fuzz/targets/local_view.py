@@ -8,7 +8,8 @@ from fabricd.localview import LocalView, ViewGid, ViewHca, ViewInterface
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.plan import GroupPlan
 from fabricd.model.wire import JoinRequest
-from fabricd.plan.group import AUTO, plan_group, survey
+from fabricd.plan.group import AUTO, plan_group
+from fabricd.plan.group_survey import survey
 from tests.fuzz.target import Target
 from tests.support.nodes import hgx, nic
 
