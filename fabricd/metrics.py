@@ -20,6 +20,8 @@ from prometheus_client.registry import Collector
 from fabricd import __version__
 from fabricd.cluster.groups import GroupService
 from fabricd.cluster.nodes import NodeMap
+from fabricd.findings.find import KnownFindings
+from fabricd.model.finding import Severity
 from fabricd.model.wire import GroupPhase
 from fabricd.shortage import Resource, Shortages
 
@@ -123,6 +125,25 @@ class NodeCollector(Collector):
         for state, count in nodes.count().items():
             peers.add_metric([state.value], count)
         yield peers
+
+
+class FindingsCollector(Collector):
+    """How many findings there are on this node, read with each scrape; worked out when its facts have changed."""
+
+    def __init__(self, nodes: NodeMap, known: KnownFindings) -> None:
+        self._nodes = nodes
+        self._known = known
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield their number by severity."""
+        if not self._nodes.ready:
+            return
+        local = self._nodes.local
+        found = [one.severity for one in self._known.of_node(local.node.node_id, local)]
+        counts = GaugeMetricFamily("fabricd_findings", "What is wrong with this node.", labels=["severity"])
+        for severity in Severity:
+            counts.add_metric([severity.value], found.count(severity))
+        yield counts
 
 
 class GroupCollector(Collector):

@@ -12,6 +12,7 @@ from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.collective import CollectivePlan
 from fabricd.model.event import EventPage
+from fabricd.model.finding import Findings
 from fabricd.model.measurement import ListenAnswer, ListenRequest, Measurement, MeasureRequest
 from fabricd.model.path import PathAnswer
 from fabricd.model.plan_request import PlanRequest
@@ -28,6 +29,7 @@ WIRE_TYPES: tuple[type, ...] = (
     NodeStatus,
     EventPage,
     PathAnswer,
+    Findings,
     PlanRequest,
     CollectivePlan,
     Problem,

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from fabricd.capture import finished, read_capture, to_text
+from fabricd.findings.find import findings_of
+from fabricd.model.snapshot import Snapshot
 from fabricd.paths.matrix import format_matrix, topology_matrix
 from tests.support import machine
 from tests.support.golden import golden_text
@@ -48,6 +50,28 @@ def test_replay_of_a_capture_equals_the_snapshot_in_it(name: str, request: pytes
 def test_matrix_equals_golden(name: str, request: pytest.FixtureRequest) -> None:
     snapshot = probed(name)[0]
     compare(format_matrix(topology_matrix(snapshot)), machine.load(name).folder / "matrix.txt", request)
+
+
+def found_on(name: str, snapshot: Snapshot) -> list[str]:
+    """What is found wrong, without what every machine of the suite lacks: a walk over its fabric."""
+    found = [one for one in findings_of(snapshot) if (one.code, one.subject) != ("probe-not-run", "ibfabric")]
+    return [
+        name,
+        *(
+            # Why a probe failed names files in the folder of this very run.
+            f"  {one.severity}: {one.code}: {one.what}"
+            + ("" if one.code.startswith("probe-") else f"; {'; '.join(one.evidence)}")
+            for one in found
+        ),
+    ]
+
+
+def test_what_is_found_wrong_equals_golden(request: pytest.FixtureRequest) -> None:
+    """On all machines, in one file: an alarm that is false is seen there at once."""
+    snapshots = {name: probed(name)[0] for name in machine.names()}
+    snapshots |= {name: read_capture(machine.MACHINES / name / "capture.json").snapshot for name in machine.captured()}
+    told = "".join(f"{line}\n" for name, snapshot in snapshots.items() for line in found_on(name, snapshot))
+    compare(told, machine.MACHINES / "findings.txt", request)
 
 
 @pytest.mark.parametrize("name", [*machine.names(), *machine.captured()])

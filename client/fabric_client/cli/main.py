@@ -25,6 +25,7 @@ COMMANDS = {
     "paths": "paths",
     "nodes": "nodes",
     "networks": "networks",
+    "doctor": "doctor",
     "order": "order",
     "env": "env",
     "export": "export",

@@ -24,6 +24,11 @@ PAGES: Mapping[str, Page] = {
     ),
     "nodes": Page(("fabricctl nodes", "fabricctl nodes --from http://node0:7470 --places")),
     "networks": Page(("fabricctl networks --all", "fabricctl networks --from c.jsonl.gz --json")),
+    "doctor": Page(
+        ("fabricctl doctor --at-least warning", "fabricctl doctor --nodes 'gpu[001-016]' --ignore one-subnet --json"),
+        reads=f"{_FROM}; SLURM_JOB_NODELIST; what this process sees; its NCCL_*, GLOO_* and UCX_* settings, nccl.conf",
+        status="1 where an error or a warning is left, or otherwise; 2 for wrong input, 3 when nothing answers",
+    ),
     "order": Page(
         (
             'fabricctl order --nodes "$SLURM_JOB_NODELIST" --placement topology.conf',

@@ -1,0 +1,145 @@
+"""``fabricctl doctor``: what is wrong with a job's nodes, between them, and with this process; for prologs, too."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
+from fabric_client.cli.show import console, print_json, text
+from fabric_client.cli.source import FromOption, JsonOption, Source, load
+from fabric_client.joining import local_view
+from fabricd.errors import InputError, UnknownNameError
+from fabricd.findings.codes import CODES
+from fabricd.findings.environment import environment_findings
+from fabricd.findings.find import find
+from fabricd.findings.process import process_findings
+from fabricd.model.finding import Finding, Findings, Severity
+from fabricd.smallfile import read_bytes
+from fabricd.units import format_count
+
+#: A daemon looks at thousands of nodes within this time.
+_SECONDS = 90.0
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+#: What NCCL reads beside the environment. Source: NCCL's documentation of environment variables.
+_NCCL_FILES = ("/etc/nccl.conf", "~/.nccl.conf")
+_MAX_FILE = 64 * 1024
+_SHOWN_NODES = 6
+
+AtLeastOption = Annotated[
+    Severity, typer.Option("--at-least", help="Leave out what matters less: error, warning or note.")
+]
+IgnoreOption = Annotated[
+    list[str] | None, typer.Option("--ignore", metavar="CODE", help="Leave out this kind of finding; may be repeated.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    *,
+    origin: FromOption = None,
+    nodes: JobNodesOption = None,
+    at_least: AtLeastOption = Severity.NOTE,
+    ignore: IgnoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what is wrong with a job's nodes, between them, and with this process's own devices and settings.
+
+    Each finding names the facts that show it and the next step. Exit status 1 where an error or a warning is left.
+    """
+    hidden = set(ignore or ())
+    for code in hidden - CODES.keys():
+        raise UnknownNameError("kind of finding", code[:40], list(CODES))
+    source = load(origin)
+    if source.topology is not None:
+        raise InputError(
+            f"{source.name} is a topology file, which tells of no state", hint="a daemon, a capture or a cluster does"
+        )
+    found = _found(source, nodes)
+    if source.connection is not None:
+        found = Findings(findings=(*found.findings, *_here(source)), nodes=found.nodes, left_out=found.left_out)
+    kept = [one for one in found.findings if one.severity.rank <= at_least.rank and one.code not in hidden]
+    kept.sort(key=lambda one: one.severity.rank)
+    if as_json:
+        print_json(Findings(findings=tuple(kept), nodes=found.nodes, left_out=found.left_out))
+    else:
+        _show(kept, found)
+    if any(one.severity is not Severity.NOTE for one in kept):
+        raise typer.Exit(1)
+
+
+def _found(source: Source, nodes: str | None) -> Findings:
+    job = job_nodes(source, nodes)
+    if source.connection is None:
+        names = {node_id: name for name, node_id in job.ids.items()}
+        return find({node_id: source.nodes[node_id] for node_id in names}, names)
+    # The daemon knows the names, too, and a thousand nodes are few letters as a hostlist.
+    hostlist = nodes or os.environ.get("SLURM_JOB_NODELIST", "")
+    asked = {"nodes": hostlist} if hostlist else {}
+    return source.connection.get("/v1/findings", Findings, params=asked, seconds=_SECONDS)
+
+
+def _here(source: Source) -> Iterator[Finding]:
+    """Yield what is wrong with this process and its settings."""
+    view = local_view(os.environ)
+    yield from process_findings(view, source.nodes.get(view.node_id))
+    names = {
+        "interfaces": [interface.name for interface in view.interfaces if interface.up],
+        "adapters": [hca.name for hca in view.hcas],
+    }
+    for where, settings in _settings():
+        yield from environment_findings(settings, **names, source=where)
+
+
+def _settings() -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield where settings stand, and the settings."""
+    yield "the environment", os.environ
+    for name in _NCCL_FILES:
+        path = Path(name).expanduser()
+        try:
+            lines = read_bytes(path, limit=_MAX_FILE).decode(errors="replace").splitlines()
+        except (OSError, ValueError):
+            continue
+        pairs = (line.partition("#")[0].partition("=") for line in lines)
+        yield str(path), {key.strip(): value.strip() for key, equals, value in pairs if equals}
+
+
+def _show(kept: Sequence[Finding], found: Findings) -> None:
+    out = console()
+    for alike in _grouped(kept):
+        first = alike[0]
+        where = _nodes(one.node for one in alike)
+        head = f"{first.severity.value:8} {first.code}"
+        out.print(Text.assemble(text(head, _STYLES[first.severity]), text(f"  {where}" if where else "")))
+        out.print(text(f"         {first.what}"))
+        if first.evidence:
+            more = "; and the like" if any(one.evidence != first.evidence for one in alike) else ""
+            out.print(text(f"         because: {'; '.join(first.evidence)}{more}"))
+        if first.fix:
+            out.print(text(f"         next: {first.fix}"))
+    if found.left_out:
+        out.print(text(f"{found.left_out} more were left out; ask for fewer nodes: --nodes", "yellow"))
+    counts = [sum(one.severity is severity for one in kept) for severity in Severity]
+    told = ", ".join(format_count(count, severity.value) for count, severity in zip(counts, Severity, strict=True))
+    out.print(f"{told} on {format_count(found.nodes, 'node')}")
+
+
+def _grouped(findings: Iterable[Finding]) -> Iterator[Sequence[Finding]]:
+    """Yield findings that say the same of several nodes together, in the order in which they come."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for one in findings:
+        groups.setdefault((one.code, one.what), []).append(one)
+    yield from groups.values()
+
+
+def _nodes(names: Iterable[str]) -> str:
+    found = list(dict.fromkeys(filter(None, names)))
+    shown = ", ".join(found[:_SHOWN_NODES])
+    return shown + (f" and {len(found) - _SHOWN_NODES} more" if len(found) > _SHOWN_NODES else "")

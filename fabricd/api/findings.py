@@ -1,0 +1,73 @@
+"""What is wrong with nodes, and with a set of them that is to work together."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from fabricd.api.message import answers, json_response
+from fabricd.api.pass_on import PassedOn, must_pass_on
+from fabricd.api.scope import READ
+from fabricd.api.services import Services, UsesServices
+from fabricd.background import in_thread
+from fabricd.errors import UnknownNameError
+from fabricd.findings.cluster import cluster_findings
+from fabricd.findings.find import find
+from fabricd.model.finding import Findings
+from fabricd.model.snapshot import Snapshot
+from fabricd.placement.hostlist import expand
+from fabricd.plan.order.from_map import node_names
+
+router = APIRouter(dependencies=[READ])
+
+_MAX_TEXT = 8000
+#: An agent waits so much longer: it takes seconds for thousands of nodes.
+_SECONDS = 60.0
+
+
+@router.get("/v1/findings", responses=answers(Findings))
+async def get_findings(
+    request: Request,
+    services: UsesServices,
+    nodes: Annotated[
+        str, Query(max_length=_MAX_TEXT, description='which, as a hostlist of names or node_ids: "gpu[001-016]"')
+    ] = "",
+) -> Response:
+    """Return what is wrong with some nodes, by default all that are known, and between them; the worst first.
+
+    An agent answers for its own node, and passes the rest on.
+    """
+    known = services.nodes.snapshots()
+    own = services.nodes.local.node
+    wanted = expand(nodes) if nodes else None
+    if not (wanted and set(wanted) <= {own.name, own.node_id}) and must_pass_on(request, services):
+        return PassedOn(request, services, wait=_SECONDS)
+    ids = None if wanted is None else dict.fromkeys(_id_of(services, known, name) for name in wanted)
+    chosen = known if ids is None else {node_id: known[node_id] for node_id in ids if node_id in known}
+    names = node_names(known)
+    more = tuple(cluster_findings(services.nodes.head(), services.nodes.listing(summary=True), ids))
+    measured = services.measurer.known()
+    services.findings.keep_to(known)
+    async with services.searches:
+        found = await in_thread(
+            lambda: find(chosen, names, measurements=measured, more=more, known=services.findings), name="findings"
+        )
+    return json_response(found, headers={"Cache-Control": "no-cache"})
+
+
+def _id_of(services: Services, known: Mapping[str, Snapshot], name: str) -> str:
+    """Return the node_id of a name; nodes that do not answer any more can be asked for.
+
+    Raises:
+        UnknownNameError: nobody bears it, or several do.
+    """
+    if name in known:
+        return name
+    try:
+        return services.nodes.find(name, summary=True).node_id
+    except UnknownNameError:
+        short = [node_id for node_id, one in known.items() if one.node.name.partition(".")[0] == name.partition(".")[0]]
+        if len(short) != 1:
+            raise
+        return short[0]

@@ -1,0 +1,158 @@
+"""Settings of NCCL, Gloo and UCX that are left over from another machine, or that no job would want.
+
+Source: NVIDIA's NCCL documentation of environment variables (2.30), PyTorch's of Gloo, UCX's configuration.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from ipaddress import ip_address
+
+from fabricd.model.finding import Finding, Severity
+from fabricd.nearest import nearest
+
+_NCCL_NAMES, _GLOO_NAMES, _NCCL_HCAS, _UCX_NAMES = (
+    "NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_IB_HCA",
+    "UCX_NET_DEVICES",
+)
+#: Switches, and what a job does without.
+_HINDERS = {
+    "NCCL_IB_DISABLE": "InfiniBand and RoCE",
+    "NCCL_P2P_DISABLE": "direct access between GPUs, NVLink too",
+    "NCCL_SHM_DISABLE": "shared memory between the ranks of a host",
+    "NCCL_NVLS_DISABLE": "reductions in NVSwitches",
+}
+_SHOWN = 12
+
+
+def environment_findings(
+    settings: Mapping[str, str], *, interfaces: Collection[str], adapters: Collection[str], source: str
+) -> Iterator[Finding]:
+    """Yield what is wrong with settings.
+
+    Args:
+        settings: by name; others than those of NCCL, Gloo and UCX do not count.
+        interfaces: network interfaces that this process sees.
+        adapters: names of RDMA devices that it sees.
+        source: where the settings stand: "the environment", "/etc/nccl.conf".
+    """
+    value = settings.get(_NCCL_NAMES, "")
+    yield from _interfaces(_NCCL_NAMES, value, interfaces, source)
+    yield from _gloo(settings.get(_GLOO_NAMES, ""), interfaces, source)
+    yield from _hcas(settings.get(_NCCL_HCAS, ""), adapters, source)
+    yield from _ucx(settings.get(_UCX_NAMES, ""), {*interfaces, *adapters}, source)
+    for name, lost in _HINDERS.items():
+        if settings.get(name, "0").strip() not in ("", "0"):
+            if name == "NCCL_IB_DISABLE" and not adapters:
+                continue
+            yield Finding(
+                code="setting-hinders",
+                severity=Severity.WARNING,
+                subject=name,
+                what=f"{name}={settings[name][:40]}: jobs do without {lost}",
+                evidence=(f"it stands in {source}",),
+                fix=f"unset {name}, unless it is there to look for a fault",
+            )
+    index = settings.get("NCCL_IB_GID_INDEX", "").strip()
+    if adapters and index.lstrip("-").isdecimal() and int(index) >= 0:
+        yield Finding(
+            code="setting-fixed-gid",
+            severity=Severity.NOTE,
+            subject="NCCL_IB_GID_INDEX",
+            what=f"NCCL_IB_GID_INDEX={index}: places in GID tables differ between hosts and change",
+            evidence=(f"it stands in {source}",),
+            fix="unset it: NCCL finds the entry itself since 2.21; NCCL_IB_ROCE_VERSION_NUM says which kind",
+        )
+
+
+def _wrong(code: str, name: str, value: str, why: str, source: str, fix: str) -> Finding:
+    return Finding(
+        code=code,
+        severity=Severity.ERROR,
+        subject=name,
+        what=f"{name}={value[:80]}: {why}",
+        evidence=(f"it stands in {source}",),
+        fix=fix,
+    )
+
+
+def _there_are(names: Collection[str], wanted: str = "") -> str:
+    close = nearest(wanted, names) if wanted else ""
+    shown = ", ".join(sorted(names)[:_SHOWN]) or "none"
+    return f"there are {shown}{close}; fabricctl env says what this job's network needs"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _interfaces(name: str, value: str, known: Collection[str], source: str) -> Iterator[Finding]:
+    """NCCL takes prefixes; "^" before the list excludes, "=" makes them whole names."""
+    if not value:
+        return
+    excluded, exact = value.startswith("^"), value.lstrip("^").startswith("=")
+    wanted = [part for part in value.lstrip("^").lstrip("=").split(",") if part]
+    for part in wanted:
+        if _is_address(part):
+            why = "an address, and names of interfaces are expected"
+            yield _wrong("setting-syntax", name, value, why, source, _there_are(known))
+            return
+    fitting = {one for one in known if any(one == part if exact else one.startswith(part) for part in wanted)}
+    left = set(known) - fitting if excluded else fitting
+    if not left - {"lo"}:
+        why = "it leaves no interface but the loopback" if excluded or left else "no interface here is called so"
+        yield _wrong("setting-names-nothing", name, value, why, source, _there_are(known, wanted[0] if wanted else ""))
+
+
+def _gloo(value: str, known: Collection[str], source: str) -> Iterator[Finding]:
+    """Gloo takes whole names alone."""
+    for part in filter(None, value.split(",")):
+        if part[0] in "^=" or _is_address(part):
+            why = "Gloo takes whole names of interfaces, without ^ and =, and no addresses"
+            yield _wrong("setting-syntax", _GLOO_NAMES, value, why, source, _there_are(known))
+            return
+        if part not in known:
+            why = f"no interface here is called {part[:40]}"
+            yield _wrong("setting-names-nothing", _GLOO_NAMES, value, why, source, _there_are(known, part))
+            return
+
+
+def _hcas(value: str, known: Collection[str], source: str) -> Iterator[Finding]:
+    """As NCCL_SOCKET_IFNAME, of adapters; a port may follow each."""
+    if not value or not known:
+        return
+    excluded, exact = value.startswith("^"), value.lstrip("^").startswith("=")
+    wanted = [part.partition(":")[0] for part in value.lstrip("^").lstrip("=").split(",") if part]
+    fitting = {one for one in known if any(one == part if exact else one.startswith(part) for part in wanted)}
+    if not (set(known) - fitting if excluded else fitting):
+        why = "it leaves no adapter" if excluded else "no adapter here is called so"
+        fix = _there_are(known, wanted[0] if wanted else "")
+        yield _wrong("setting-names-nothing", _NCCL_HCAS, value, why, source, fix)
+    elif (
+        not excluded
+        and not exact
+        and any(sum(one.startswith(part) for one in known) > 1 and part in known for part in wanted)
+    ):
+        more = sorted(one for one in fitting if one not in wanted)
+        yield Finding(
+            code="setting-prefix",
+            severity=Severity.WARNING,
+            subject=_NCCL_HCAS,
+            what=f"{_NCCL_HCAS}={value[:80]}: names are prefixes, and fit {', '.join(more[:_SHOWN])} too",
+            evidence=(f"it stands in {source}",),
+            fix=f"{_NCCL_HCAS}=={value[:80]} means whole names",
+        )
+
+
+def _ucx(value: str, known: Collection[str], source: str) -> Iterator[Finding]:
+    """Whole names, an adapter's with its port; ``all``, and ``^`` before the list excludes."""
+    if not value or value.startswith("^"):
+        return
+    missing = [part for part in filter(None, value.split(",")) if part != "all" and part.partition(":")[0] not in known]
+    if missing:
+        why = f"nothing here is called {', '.join(missing)[:80]}"
+        yield _wrong("setting-names-nothing", _UCX_NAMES, value, why, source, _there_are(known, missing[0]))

@@ -1,0 +1,78 @@
+"""What stands in the way of one process, in a container mostly: devices it may not open, limits, memory to share."""
+
+from collections.abc import Iterator
+
+from fabricd.localview import LocalView
+from fabricd.model.finding import Finding, Severity
+from fabricd.model.snapshot import Snapshot
+from fabricd.units import format_size
+
+#: Below, registering buffers for RDMA fails sooner or later.
+_MEMLOCK_BYTES = 64 << 20
+#: Docker's default; NCCL takes some MB for each pair of ranks.
+_SHM_BYTES = 64 << 20
+_SHM = "/dev/shm"  # noqa: S108 - named, not used
+
+
+def process_findings(view: LocalView, host: Snapshot | None) -> Iterator[Finding]:
+    """Yield what is wrong for a process.
+
+    Args:
+        view: what it sees.
+        host: what its host's daemon sees; None: nobody knows.
+    """
+    denied = [hca.name for hca in view.hcas if not hca.usable]
+    if denied:
+        yield Finding(
+            code="adapters-denied",
+            severity=Severity.ERROR,
+            subject=", ".join(denied[:8]),
+            what="this process may not open adapters that it sees: NCCL and UCX fall back to TCP, and do not say so",
+            evidence=("no device node below /dev/infiniband that it may read and write",),
+            fix="pass /dev/infiniband into the container (docker: --device=/dev/infiniband; Kubernetes: the RDMA "
+            "device plugin)",
+        )
+    if host is not None:
+        yield from _hidden(view, host)
+    if view.memlock_bytes is not None and view.hcas and view.memlock_bytes <= _MEMLOCK_BYTES:
+        yield Finding(
+            code="memlock-low",
+            severity=Severity.ERROR,
+            what="this process may lock too little memory to register buffers for RDMA",
+            evidence=(f"RLIMIT_MEMLOCK is {format_size(view.memlock_bytes)}",),
+            fix="ulimit -l unlimited; LimitMEMLOCK=infinity in the unit of slurmd or containerd; docker: "
+            "--ulimit memlock=-1",
+        )
+    if view.shm_bytes is not None and view.shm_bytes <= _SHM_BYTES:
+        yield Finding(
+            code="shm-small",
+            severity=Severity.WARNING,
+            subject=_SHM,
+            what="ranks of this host can share little memory: NCCL fails with 'unhandled system error'",
+            evidence=(f"{_SHM} holds {format_size(view.shm_bytes)}",),
+            fix="docker: --shm-size=1g or --ipc=host; Kubernetes: an emptyDir of medium Memory there",
+        )
+
+
+def _hidden(view: LocalView, host: Snapshot) -> Iterator[Finding]:
+    seen = {hca.name for hca in view.hcas} | {hca.node_guid for hca in view.hcas}
+    hidden = [hca.name for hca in host.hcas if hca.name not in seen and (hca.node_guid or hca.name) not in seen]
+    if hidden:
+        yield Finding(
+            code="adapters-hidden",
+            severity=Severity.WARNING,
+            subject=", ".join(hidden[:8]),
+            what="this process does not see all adapters of its host",
+            evidence=(f"{len(view.hcas)} of {len(host.hcas)} are visible here",),
+            fix="pass them into the container, or nothing is wrong: the job was given the others",
+        )
+    gpus = [gpu.uuid for gpu in host.gpus if gpu.uuid]
+    visible = [uuid for uuid in gpus if uuid in view.gpu_uuids]
+    if gpus and len(visible) < len(gpus):
+        yield Finding(
+            code="gpus-hidden",
+            severity=Severity.NOTE,
+            what="this process does not see all GPUs of its host",
+            evidence=(f"{len(visible)} of {len(gpus)} can be opened here",),
+            fix="nothing is wrong where the job was given so many",
+        )

@@ -1,0 +1,91 @@
+"""What real daemons find wrong: with a peer that is gone, through an agent, in metrics, and by fabricctl doctor."""
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+
+from demo.daemons import program
+from tests.support.daemon import RunningDaemon, daemon, eventually
+from tests.support.etcd import free_port
+
+
+def found(running: RunningDaemon, query: str = "") -> list[tuple[str, str]]:
+    answer = running.get(f"/v1/findings{query}")
+    assert answer.status_code == 200, answer.text
+    return [(one["code"], one["node"]) for one in answer.json()["findings"]]
+
+
+def doctor(running: RunningDaemon, *words: str, **settings: str) -> tuple[int, str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "SLURM_", "UCX_"))}
+    environ |= {"FABRICD_URL": running.url, "FABRICD_SOCKET": running.socket, **settings}
+    command: Sequence[str] = [program("fabricctl"), "doctor", *words]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def test_a_peer_that_is_gone_is_found_and_named(tmp_path):
+    ports = [free_port(), free_port()]
+    config = tmp_path / "c.toml"
+    urls = json.dumps([f"http://127.0.0.1:{port}" for port in ports])
+    config.write_text(f"peers = {urls}\n")
+    arguments = [["-c", str(config), "--port", str(port)] for port in ports]
+    with daemon(tmp_path, *arguments[0], name="n0") as n0:
+        with daemon(tmp_path, *arguments[1], name="n1") as n1:
+            eventually(lambda: n0.get("/v1/findings").json()["nodes"] == 2, 15, told=[n0, n1])
+            assert "n1" not in {node for code, node in found(n0) if code.startswith("node-")}
+            assert found(n0, "?nodes=n[0-1]") == found(n0)
+            n1.kill()
+        eventually(lambda: ("node-stale", "n1") in found(n0), 15, told=[n0])
+        assert ("node-stale", "n1") not in found(n0, "?nodes=n0")
+        assert ("node-stale", "n1") in found(n0, "?nodes=n1")
+        status, text = doctor(n0, "--at-least", "warning")
+        assert status == 1
+        assert "node-stale  n1" in text
+        assert "n1 did not answer lately" in text
+
+
+def test_wrong_questions_are_answered_with_what_there_is(tmp_path):
+    with daemon(tmp_path, name="n0") as n0:
+        unknown = n0.get("/v1/findings?nodes=n7")
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-name")
+        assert "n0" in unknown.json()["detail"] + unknown.json()["hint"]
+        assert n0.get("/v1/findings?nodes=n[").status_code == 400
+        assert n0.get(f"/v1/findings?nodes={'n' * 9000}").status_code in (400, 414, 422)
+
+
+def test_settings_of_the_process_that_asks_are_looked_at(tmp_path):
+    with daemon(tmp_path, name="n0") as n0:
+        status, text = doctor(n0, "--at-least", "error", NCCL_SOCKET_IFNAME="ens9", GLOO_SOCKET_IFNAME="^lo")
+        assert status == 1
+        assert "NCCL_SOCKET_IFNAME=ens9: no interface here is called so" in text
+        assert "GLOO_SOCKET_IFNAME=^lo: Gloo takes whole names" in text
+        told = json.loads(doctor(n0, "--json")[1])
+        assert {one["code"] for one in told["findings"] if one["code"].startswith("setting-")} == set()
+
+
+def test_findings_are_counted_for_prometheus(tmp_path):
+    with daemon(tmp_path, name="n0") as n0:
+        severities = [one["severity"] for one in n0.get("/v1/findings").json()["findings"]]
+        lines = n0.get("/metrics").text.splitlines()
+        for severity in ("error", "warning", "note"):
+            assert f'fabricd_findings{{severity="{severity}"}} {float(severities.count(severity))}' in lines
+
+
+def test_an_agent_answers_for_itself_and_passes_the_rest_on(tmp_path):
+    ports = [free_port(), free_port()]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    config, agent_config = tmp_path / "c.toml", tmp_path / "a.toml"
+    config.write_text(f"peers = {json.dumps(urls)}\nmap_nodes = {json.dumps(urls[:1])}\n")
+    agent_config.write_text(config.read_text() + 'role = "agent"\n')
+    with (
+        daemon(tmp_path, "-c", str(config), "--port", str(ports[0]), name="m0") as m0,
+        daemon(tmp_path, "-c", str(agent_config), "--port", str(ports[1]), name="a0") as a0,
+    ):
+        eventually(lambda: m0.get("/v1/findings").json()["nodes"] == 2, 15, told=[m0, a0])
+        passed = a0.get("/v1/findings")
+        assert passed.headers["X-Fabricd-Answered-By"] == m0.url
+        assert passed.json()["nodes"] == 2
+        own = a0.get("/v1/findings?nodes=a0")
+        assert "X-Fabricd-Answered-By" not in own.headers
+        assert own.json()["nodes"] == 1

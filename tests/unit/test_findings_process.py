@@ -1,0 +1,115 @@
+"""Findings about a process: what it may not open, its limits, and settings left over from another machine."""
+
+from dataclasses import replace
+
+import pytest
+
+from fabricd.findings.environment import environment_findings
+from fabricd.findings.process import process_findings
+from fabricd.localview import LocalView, ViewHca
+from fabricd.model.finding import Finding
+from tests.support.nodes import hgx, whole_view
+
+INTERFACES = ("lo", "eth0", "ens1f0", "docker0")
+ADAPTERS = ("mlx5_1", "mlx5_2", "mlx5_10")
+
+
+def whole() -> LocalView:
+    host = hgx()
+    return replace(
+        whole_view(host, 0), gpu_uuids=tuple(gpu.uuid for gpu in host.gpus), shm_bytes=1 << 40, memlock_bytes=None
+    )
+
+
+def codes(view: LocalView) -> list[str]:
+    return [one.code for one in process_findings(view, hgx())]
+
+
+def test_a_process_that_sees_its_whole_host_lacks_nothing() -> None:
+    assert codes(whole()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        ("adapters-denied", {"hcas": tuple(replace(one, usable=False) for one in whole().hcas)}),
+        ("adapters-hidden", {"hcas": whole().hcas[:4]}),
+        ("gpus-hidden", {"gpu_uuids": whole().gpu_uuids[:2]}),
+        ("memlock-low", {"memlock_bytes": 64 << 20}),
+        ("shm-small", {"shm_bytes": 64 << 20}),
+    ],
+)
+def test_what_a_container_takes_away_is_told(code: str, fields: dict[str, object]) -> None:
+    assert codes(replace(whole(), **fields)) == [code]  # type: ignore[arg-type] # fields of LocalView
+
+
+def test_a_small_limit_does_not_matter_without_adapters() -> None:
+    assert [one.code for one in process_findings(replace(whole(), memlock_bytes=1 << 16, hcas=()), None)] == []
+
+
+def test_an_adapter_under_another_name_is_not_hidden() -> None:
+    host = replace(hgx(gpus=1), hcas=(replace(hgx().hcas[0], node_guid="0001"),))
+    view = replace(whole(), hcas=(ViewHca(name="ibp1s0", node_guid="0001", usable=True),))
+    assert [one.code for one in process_findings(view, host) if one.code == "adapters-hidden"] == []
+
+
+def told(**settings: str) -> list[Finding]:
+    return list(environment_findings(settings, interfaces=INTERFACES, adapters=ADAPTERS, source="the environment"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"NCCL_SOCKET_IFNAME": "eth"},
+        {"NCCL_SOCKET_IFNAME": "=eth0"},
+        {"NCCL_SOCKET_IFNAME": "^docker,lo"},
+        {"NCCL_SOCKET_IFNAME": "eth1,ens1"},
+        {"GLOO_SOCKET_IFNAME": "eth0,ens1f0"},
+        {"NCCL_IB_HCA": "mlx5"},
+        {"NCCL_IB_HCA": "=mlx5_1:1,mlx5_2:1"},
+        {"NCCL_IB_HCA": "^=mlx5_1"},
+        {"NCCL_IB_HCA": "mlx5_2"},
+        {"UCX_NET_DEVICES": "mlx5_1:1,eth0"},
+        {"UCX_NET_DEVICES": "all"},
+        {"NCCL_P2P_DISABLE": "0", "NCCL_IB_GID_INDEX": "-1", "NCCL_DEBUG": "INFO"},
+    ],
+)
+def test_settings_that_fit_are_not_told(settings: dict[str, str]) -> None:
+    assert told(**settings) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code", "word"),
+    [
+        ("NCCL_SOCKET_IFNAME", "eno1", "setting-names-nothing", "no interface here is called so"),
+        ("NCCL_SOCKET_IFNAME", "=eth", "setting-names-nothing", "no interface here is called so"),
+        ("NCCL_SOCKET_IFNAME", "^eth,ens,docker", "setting-names-nothing", "no interface but the loopback"),
+        ("NCCL_SOCKET_IFNAME", "lo", "setting-names-nothing", "no interface but the loopback"),
+        ("NCCL_SOCKET_IFNAME", "10.1.0.1", "setting-syntax", "names of interfaces are expected"),
+        ("GLOO_SOCKET_IFNAME", "^docker0", "setting-syntax", "without ^ and ="),
+        ("GLOO_SOCKET_IFNAME", "fd00::1", "setting-syntax", "no addresses"),
+        ("GLOO_SOCKET_IFNAME", "eth", "setting-names-nothing", "no interface here is called eth"),
+        ("NCCL_IB_HCA", "bnxt_re", "setting-names-nothing", "no adapter here is called so"),
+        ("NCCL_IB_HCA", "^mlx5", "setting-names-nothing", "it leaves no adapter"),
+        ("NCCL_IB_HCA", "mlx5_1:1", "setting-prefix", "fit mlx5_10 too"),
+        ("UCX_NET_DEVICES", "mlx5_1:1,ib9", "setting-names-nothing", "nothing here is called ib9"),
+        ("NCCL_IB_DISABLE", "1", "setting-hinders", "do without InfiniBand"),
+        ("NCCL_P2P_DISABLE", "1", "setting-hinders", "NVLink too"),
+        ("NCCL_IB_GID_INDEX", "3", "setting-fixed-gid", "differ between hosts"),
+    ],
+)
+def test_settings_of_another_machine_are_told(name: str, value: str, code: str, word: str) -> None:
+    found = told(**{name: value})
+    assert [(one.code, one.subject) for one in found] == [(code, name)]
+    assert word in found[0].what
+    assert found[0].evidence == ("it stands in the environment",)
+
+
+def test_the_next_step_names_what_there_is() -> None:
+    assert "there are docker0, ens1f0, eth0, lo" in told(NCCL_SOCKET_IFNAME="eno1")[0].fix
+    assert "mlx5_1" in told(NCCL_IB_HCA="mlx4_1")[0].fix
+
+
+def test_infiniband_switched_off_on_a_machine_without_hinders_nobody() -> None:
+    assert list(environment_findings({"NCCL_IB_DISABLE": "1"}, interfaces=INTERFACES, adapters=(), source="x")) == []
