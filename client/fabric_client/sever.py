@@ -8,7 +8,6 @@ import contextlib
 import ipaddress
 import os
 import socket
-import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -26,11 +25,7 @@ def sever(own: str, others: Collection[str], *, spared: Collection[int] = ()) ->
     Returns:
         How many there were.
     """
-    found = 0
-    for entry in list(Path("/proc/self/fd").iterdir()):
-        with contextlib.suppress(OSError):  # closed meanwhile, or not connected
-            found += _sever(int(entry.name), own, others, spared)
-    return found
+    return sum(_sever(one, own, others, spared) for _, one in tcp_sockets())
 
 
 def own_sockets() -> frozenset[str]:
@@ -47,6 +42,19 @@ def shut_down(sockets: Collection[str]) -> None:
                 one.shutdown(socket.SHUT_RDWR)
 
 
+def tcp_sockets() -> Iterator[tuple[str, socket.socket]]:
+    """Yield this process's TCP sockets with their names, see :func:`own_sockets`.
+
+    Each has a descriptor of its own, which is closed when the next one is asked for: by then the number that it was
+    found by may stand for something else.
+    """
+    for number, name in _descriptors():
+        if name.startswith("socket:"):
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as one:  # or closed meanwhile
+                if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
+                    yield name, one
+
+
 def _descriptors() -> Iterator[tuple[int, str]]:
     """Yield this process's descriptors and what they stand for."""
     for entry in list(Path("/proc/self/fd").iterdir()):
@@ -54,19 +62,13 @@ def _descriptors() -> Iterator[tuple[int, str]]:
             yield int(entry.name), str(entry.readlink())
 
 
-def _sever(number: int, own: str, others: Collection[str], spared: Collection[int]) -> bool:
-    if not stat.S_ISSOCK(os.fstat(number).st_mode):
-        return False
-    # A descriptor of our own: by the time of the last line the number may stand for something else.
-    with socket.socket(fileno=os.dup(number)) as one:
-        if one.family not in (socket.AF_INET, socket.AF_INET6) or one.type != socket.SOCK_STREAM:
-            return False
+def _sever(one: socket.socket, own: str, others: Collection[str], spared: Collection[int]) -> bool:
+    with contextlib.suppress(OSError):  # not connected
         here, there = one.getsockname(), one.getpeername()
-        wanted = _plain(here[0]) == own and _plain(there[0]) in others
-        if not wanted or here[1] in spared or there[1] in spared:
-            return False
-        one.shutdown(socket.SHUT_RDWR)
-        return True
+        if _plain(here[0]) == own and _plain(there[0]) in others and not {here[1], there[1]} & {*spared}:
+            one.shutdown(socket.SHUT_RDWR)
+            return True
+    return False
 
 
 def _plain(address: str) -> str:

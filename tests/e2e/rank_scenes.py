@@ -47,6 +47,16 @@ def killed() -> None:
         comm.all_reduce(big, out=big, op="max")
 
 
+def killed_under_sends() -> None:
+    """Rank 1 is killed, and rank 0 starts one message to it after another, which need no answer."""
+    comm = create_communicator()
+    comm.barrier()
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        comm.broadcast(ONES[:10], root=0)
+
+
 def killed_in_start() -> None:
     """Rank 1 is killed when its MPI says the word of the second argument to PMI, or some ms after MPI began."""
     from fabric_client import pmi

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from fabric_client.engine import mpi_library
 from fabric_client.engine.base import Pending
+from fabric_client.engine.held_ends import KEEPALIVE, HeldEnds
 from fabric_client.engine.mpi import MpiEngine
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import MpiPending
@@ -127,10 +128,12 @@ class PlannedStart:
         mpi_library.unlink_segment_at_exit(answer.kvsname, mine.host_index)
         stale = scrub_process_manager()
         bootstrap = {"PMI_FD": str(self._pmi.fd), "PMI_RANK": str(answer.rank), "PMI_SIZE": str(answer.size)}
+        self._ends = HeldEnds(environ)
         self._pmi.start()
         try:
-            with variables_set({**chosen, **bootstrap}):
-                mpi_library.initialize(self._failure, deadline=self._deadline + _LAST_WORD_SECONDS)
+            with variables_set({**self._ends.variables, **chosen, **bootstrap}):
+                mpi_library.initialize(self._while_starting, deadline=self._deadline + _LAST_WORD_SECONDS)
+            self._ends.hold()
             os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
             atexit.register(self._answer_finalize, os.getpid())
             network = next((one for one in answer.plan.networks if one.chosen), None)
@@ -141,6 +144,8 @@ class PlannedStart:
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
             mpi_library.unlink_segments(answer.kvsname)
         lines = [f"{mpi_library.library_version()} over UCX, started by this client", *notes]
+        if not self._ends.variables:
+            lines.append(f"{KEEPALIVE} is set: MPI hears by itself that a peer has ended, and may crash then")
         if stale:
             lines.append("removed variables of an outer process manager: " + " ".join(sorted(stale)))
         # Over RDMA, MPI must not be ended before the process is: MPI_Finalize passes its last fence, flushes each
@@ -156,6 +161,10 @@ class PlannedStart:
     def _complete(self, pending: Pending) -> None:
         left = max(1.0, self._deadline - time.monotonic())
         wait_for(pending, self._failure, timeout=left, what="the start of MPI")
+
+    def _while_starting(self) -> FabricError | None:
+        self._ends.hold()
+        return self._failure()
 
     def _failure(self) -> FabricError | None:
         return self._pmi.failure or self._check("the start of MPI")
@@ -176,6 +185,7 @@ class PlannedStart:
     def _finalize(self, timeout: float) -> bool:
         self._closing = True
         self._deadline = time.monotonic() + timeout
+        self._ends.release()
         return mpi_library.finalize(deadline=self._deadline)
 
     def _mpi_aborts(self, code: int) -> None:

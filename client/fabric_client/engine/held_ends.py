@@ -1,0 +1,91 @@
+"""Ends of MPI's connections by TCP, held back from it: the group's daemon says who is lost.
+
+When a process ends, the kernel tells its peers at once, and UCX takes the connection for failed. MPICH 5.0.2 crashes
+when it starts a message to such a peer: the send gives no request, and what has called it writes into one (seen in
+MPI_Test of a collective, by a core file). So segments that end a connection are dropped before UCX sees them, by a
+filter that any process may put on its own sockets. The connection is silent then, and the operation waits, until a
+moment later the watch names the lost rank.
+
+Sources: socket(7), SO_ATTACH_FILTER; Linux, Documentation/networking/filter.rst; UCX 1.20, UCX_TCP_KEEPIDLE.
+"""
+
+import contextlib
+import ctypes
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+
+from fabric_client.sever import own_sockets, tcp_sockets
+
+# asm-generic/socket.h; Python has no names for them.
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+#: UCX tells the kernel for its connections after what silence it is to ask whether the peer is alive. That would end
+#: them as well, so it is the kernel's own two hours, and a few seconds by which they are known among all others.
+KEEPALIVE, _MARK_SECONDS = "UCX_TCP_KEEPIDLE", 7207
+_ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound to
+#: The 14th byte of a TCP header holds its flags; FIN and RST are these. Source: RFC 9293, section 3.1.
+_FLAGS_AT, _FIN_OR_RST = 13, 0x05
+#: Classic BPF, as (code, jump if true, jump if false, operand): what it returns is how much of a segment is kept.
+_PROGRAM = b"".join(
+    struct.pack("HBBI", *instruction)
+    for instruction in (
+        (0x30, 0, 0, _FLAGS_AT),  # load a byte
+        (0x45, 0, 1, _FIN_OR_RST),  # jump by whether any of these bits is set
+        (0x06, 0, 0, 0),  # return
+        (0x06, 0, 0, 0xFFFFFFFF),
+    )
+)
+_LENGTH = len(_PROGRAM) // struct.calcsize("HBBI")
+_MEMORY = ctypes.create_string_buffer(_PROGRAM)  # the kernel copies it out of here
+_FILTER = struct.pack("HL", _LENGTH, ctypes.addressof(_MEMORY))
+
+
+class HeldEnds:
+    """Those of one MPI. To be made before it starts.
+
+    Args:
+        environ: where the user has set UCX's keepalive, nothing is held back.
+
+    Attributes:
+        variables: to be set while MPI starts.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        # Half a second more, for UCX cuts off what is less than a second, also what is missing for want of precision.
+        self.variables = {} if KEEPALIVE in environ else {KEEPALIVE: f"{_MARK_SECONDS}500ms"}
+        self._before = own_sockets()
+        self._ports: set[int] = set()  #: on which UCX listens
+
+    def hold(self) -> int:
+        """Hold back the ends of the connections that MPI has by now; return how many.
+
+        Those that others make to it later are among them, for they take the filter over from the listening socket. To
+        be called while MPI starts, at the latest right after, when this process listens on nothing else that is new.
+        """
+        if not self.variables:
+            return 0
+        for name, one in tcp_sockets():
+            host, port = one.getsockname()[:2]
+            listens = name not in self._before and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens and host not in _ANY_ADDRESS:  # UCX listens on the address of its device
+                self._ports.add(port)
+        return self._set(_SO_ATTACH_FILTER, _FILTER)
+
+    def release(self) -> None:
+        """Let MPI see the ends of its connections, before it ends itself: the kernel repeats what was dropped."""
+        self._set(_SO_DETACH_FILTER, bytes(4))
+
+    def _set(self, option: int, value: bytes) -> int:
+        found = 0
+        for one in self._sockets():
+            with contextlib.suppress(OSError):  # this kernel has no filters, or the socket had none
+                one.setsockopt(socket.SOL_SOCKET, option, value)
+                found += 1
+        return found
+
+    def _sockets(self) -> Iterator[socket.socket]:
+        """Yield what UCX listens on, what came there, and what bears the mark."""
+        for name, one in tcp_sockets():
+            marked = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == _MARK_SECONDS
+            if name not in self._before and (marked or one.getsockname()[1] in self._ports):
+                yield one
