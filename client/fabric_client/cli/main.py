@@ -26,6 +26,7 @@ COMMANDS = {
     "nodes": "nodes",
     "networks": "networks",
     "doctor": "doctor",
+    "watch": "watch",
     "order": "order",
     "env": "env",
     "export": "export",

@@ -29,6 +29,11 @@ PAGES: Mapping[str, Page] = {
         reads=f"{_FROM}; SLURM_JOB_NODELIST; what this process sees; its NCCL_*, GLOO_* and UCX_* settings, nccl.conf",
         status="1 where an error or a warning is left, or otherwise; 2 for wrong input, 3 when nothing answers",
     ),
+    "watch": Page(
+        ("fabricctl watch --past", "fabricctl watch --node gpu-0017 --json"),
+        reads="a daemon: by default the one of this host",
+        status="1 otherwise, 2 for wrong input, 3 when nothing answers; 130 when it is interrupted",
+    ),
     "order": Page(
         (
             'fabricctl order --nodes "$SLURM_JOB_NODELIST" --placement topology.conf',
