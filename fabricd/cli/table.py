@@ -190,10 +190,10 @@ def _state(nic: NetInterface) -> str:
 
 def _hca_ports(hca: Hca) -> Iterable[tuple[object, ...]]:
     numa = _or_unknown(hca.numa_node)
-    for port in hca.ports:
+    for name, port in hca.named_ports():
         rate = format_bandwidth(port.rate_bytes_per_second)
         lid = _or_unknown(port.lid)
-        yield f"{hca.name}:{port.port}", hca.kind, port.state, port.link_layer, rate, lid, hca.pci_address, numa
+        yield name, hca.kind, port.state, port.link_layer, rate, lid, hca.pci_address, numa
     if not hca.ports:
         yield hca.name, hca.kind, "no ports", "", "", "", hca.pci_address, numa
 

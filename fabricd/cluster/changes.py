@@ -89,9 +89,8 @@ def links_of(snapshot: Snapshot) -> dict[str, Link]:
         for nic in snapshot.interfaces
         if nic.kind is not InterfaceKind.LOOPBACK
     }
-    for hca in snapshot.hcas:
-        for port in hca.ports:
-            links[f"{hca.name}:{port.port}"] = Link(("up" if port.state == "active" else "down") if port.state else "")
+    for name, _, port in snapshot.hca_ports():
+        links[name] = Link(("up" if port.state == "active" else "down") if port.state else "")
     for gpu in snapshot.gpus:
         for link in gpu.links:
             links[f"gpu{gpu.index}/nvlink{link.index}"] = Link({True: "up", False: "down", None: ""}[link.active])

@@ -6,7 +6,6 @@ of Elastic Fabric Adapters.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fabricd.model.device import Hca, HcaPort
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
@@ -63,18 +62,14 @@ def _network(name: str, members: Iterable[str], ports: Mapping[str, Sequence[Net
 
 def efa_ports(node_id: str, snapshot: Snapshot) -> Iterator[NetworkPort]:
     """Yield the EFA ports of a node that are up."""
-    for hca in snapshot.hcas:
-        if hca.kind == "efa":
-            yield from (_as_network_port(node_id, hca, port) for port in hca.ports if port.state in _UP)
-
-
-def _as_network_port(node_id: str, hca: Hca, port: HcaPort) -> NetworkPort:
-    return NetworkPort(
-        node=node_id,
-        interface=f"{hca.name}:{port.port}",
-        speed_bytes_per_second=port.rate_bytes_per_second,
-        numa_node=hca.numa_node,
-    )
+    for name, hca, port in snapshot.hca_ports():
+        if hca.kind == "efa" and port.state in _UP:
+            yield NetworkPort(
+                node=node_id,
+                interface=name,
+                speed_bytes_per_second=port.rate_bytes_per_second,
+                numa_node=hca.numa_node,
+            )
 
 
 def stands_in(snapshot: Snapshot) -> tuple[str, str]:

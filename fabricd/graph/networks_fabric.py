@@ -53,25 +53,23 @@ def fabric_ports(
     """
     walked = _walked(leaves)
     found, rejected = [], []
-    for hca in snapshot.hcas:
-        for port in hca.ports:
-            name = f"{hca.name}:{port.port}"
-            if port.link_layer == "infiniband" and port.state == "active":
-                first = min(port.gids, key=lambda gid: gid.index, default=None)
-                found.append(
-                    FabricPort(
-                        _network_port(node_id, hca, port),
-                        sys.intern(first.gid[:19].lower()) if first else "",
-                        port.sm_lid,
-                        port.lid,
-                        hca.virtual_function,
-                        walked.get(name, frozenset()),
-                        full_keys(port),
-                    )
+    for name, hca, port in snapshot.hca_ports():
+        if port.link_layer == "infiniband" and port.state == "active":
+            first = min(port.gids, key=lambda gid: gid.index, default=None)
+            found.append(
+                FabricPort(
+                    _network_port(node_id, name, hca, port),
+                    sys.intern(first.gid[:19].lower()) if first else "",
+                    port.sm_lid,
+                    port.lid,
+                    hca.virtual_function,
+                    walked.get(name, frozenset()),
+                    full_keys(port),
                 )
-            elif port.link_layer == "infiniband":
-                reason = f"its state is {port.state or 'unknown'}"
-                rejected.append(Rejected(name=f"{node_id}/{name}", reason=reason))
+            )
+        elif port.link_layer == "infiniband":
+            reason = f"its state is {port.state or 'unknown'}"
+            rejected.append(Rejected(name=f"{node_id}/{name}", reason=reason))
     return found, rejected
 
 
@@ -199,11 +197,10 @@ def roce_ports(
         interfaces: on each RDMA port.
     """
     found: dict[str, list[NetworkPort]] = {}
-    for hca in snapshot.hcas if interfaces else ():
-        for port in hca.ports if hca.kind in _ROCE else ():
-            if port.link_layer == "ethernet" and port.state == "active":
-                for interface in interfaces[f"{hca.name}:{port.port}"]:
-                    found.setdefault(interface, []).append(_network_port(node_id, hca, port))
+    for name, hca, port in snapshot.hca_ports() if interfaces else ():
+        if hca.kind in _ROCE and port.link_layer == "ethernet" and port.state == "active":
+            for interface in interfaces[name]:
+                found.setdefault(interface, []).append(_network_port(node_id, name, hca, port))
     return found
 
 
@@ -262,10 +259,10 @@ def _by_zone(network: Network, zones: Mapping[str, str]) -> Iterator[Network]:
         yield replace(network, name=name, ports=tuple(members[zone]), reason=reason + where)
 
 
-def _network_port(node_id: str, hca: Hca, port: HcaPort) -> NetworkPort:
+def _network_port(node_id: str, name: str, hca: Hca, port: HcaPort) -> NetworkPort:
     return NetworkPort(
         node=node_id,
-        interface=sys.intern(f"{hca.name}:{port.port}"),  # every node of a large map has the same
+        interface=sys.intern(name),  # every node of a large map has the same
         speed_bytes_per_second=port.rate_bytes_per_second,
         virtual=hca.kind == "soft-roce",
         numa_node=hca.numa_node,

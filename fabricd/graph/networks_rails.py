@@ -120,15 +120,15 @@ def _rdma_ports(snapshot: Snapshot) -> list[_Port]:
     interfaces = port_interfaces(snapshot)
     return [
         _Port(
-            name=f"{hca.name}:{port.port}",
+            name=name,
             address=hca.pci_address or hca.name,
             up=port.state in _UP,
             speed=port.rate_bytes_per_second,
             layer=port.link_layer,
-            interfaces=interfaces[f"{hca.name}:{port.port}"],
+            interfaces=interfaces[name],
         )
         for hca in chosen
-        for port in hca.ports
+        for name, port in hca.named_ports()
     ]
 
 
@@ -144,9 +144,9 @@ def port_interfaces(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
     found = []
     for hca in snapshot.hcas:
         alone = own.get(hca.name, ()) if len(hca.ports) == 1 else ()
-        for port in hca.ports:
+        for name, port in hca.named_ports():
             names = [gid.interface for gid in port.gids if gid.interface]
-            found.append((f"{hca.name}:{port.port}", tuple(dict.fromkeys((*names, *alone)))))
+            found.append((name, tuple(dict.fromkeys((*names, *alone)))))
     return _by_port(tuple(found))
 
 

@@ -33,12 +33,10 @@ def surroundings(snapshot: Snapshot, interfaces: Mapping[str, Sequence[str]]) ->
     if len(beside) < _LEAST_GPUS:
         return _UNKNOWN
     address_of = {nic.name: nic.pci_address for nic in snapshot.interfaces}
-    for hca in snapshot.hcas:
-        for port in hca.ports:
-            name = f"{hca.name}:{port.port}"
-            address_of[name] = hca.pci_address
-            if hca.pci_address:
-                address_of.update(dict.fromkeys(interfaces[name], hca.pci_address))
+    for name, hca, _ in snapshot.hca_ports():
+        address_of[name] = hca.pci_address
+        if hca.pci_address:
+            address_of.update(dict.fromkeys(interfaces[name], hca.pci_address))
     default = frozenset(route.interface for route in snapshot.routes if route.destination == "default")
     return _as_one(beside, tuple(address_of.items()), default)
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from fabricd.graph.networks_fabric import ROCE_PREFIX
 from fabricd.graph.networks_rails import rail_ports
 from fabricd.graph.networks_routed import BY_DEFAULT, MAX_PORTS, ROUTED_PREFIX, Led, Routes, Targets
-from fabricd.model.device import Hca
 from fabricd.model.network import Network, NetworkPort, Rail, role_rank
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
@@ -115,7 +114,7 @@ def _ports(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> dict[s
         for port in network.ports:
             own, key = found[port.node], (port.node, port.interface, ":" in port.address)
             on = subnets.get((port.node, port.address))
-            if on is None or key in known or len(own) >= MAX_PORTS or not _routable(port, nodes[port.node].hcas):
+            if on is None or key in known or len(own) >= MAX_PORTS or not _routable(port, nodes[port.node]):
                 continue
             known.add(key)
             interface, length = on
@@ -124,17 +123,12 @@ def _ports(networks: Sequence[Network], nodes: Mapping[str, Snapshot]) -> dict[s
     return found
 
 
-def _routable(port: NetworkPort, hcas: Sequence[Hca]) -> bool:
+def _routable(port: NetworkPort, snapshot: Snapshot) -> bool:
     """Tell whether routers know what to do with a port's packets: RoCE v1 has no IP header."""
     if port.virtual:
         return False
     types = {
-        gid.type
-        for hca in hcas
-        for one in hca.ports
-        if f"{hca.name}:{one.port}" == port.interface
-        for gid in one.gids
-        if gid.type
+        gid.type for name, _, one in snapshot.hca_ports() if name == port.interface for gid in one.gids if gid.type
     }
     return not types or "roce-v2" in types
 

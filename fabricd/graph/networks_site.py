@@ -122,6 +122,4 @@ def _vlan(port: NetworkPort, snapshot: Snapshot) -> int | None:
 
 
 def _hca_port(port: NetworkPort, snapshot: Snapshot) -> HcaPort | None:
-    device, _, number = port.interface.partition(":")
-    ports = (one for hca in snapshot.hcas if hca.name == device for one in hca.ports)
-    return next((one for one in ports if str(one.port) == number), None)
+    return next((one for name, _, one in snapshot.hca_ports() if name == port.interface), None)

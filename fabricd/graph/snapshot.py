@@ -185,8 +185,8 @@ def _check_speed(graph: Graph, name: str, interface: NetInterface, by_name: Mapp
 
 def _add_hca_ports(graph: Graph, snapshot: Snapshot, prefix: str, vertex_of: dict[str, str]) -> None:
     for hca in snapshot.hcas:
-        for port in hca.ports:
-            name = f"{prefix}{hca.name}:{port.port}"
+        for own, port in hca.named_ports():
+            name = prefix + own
             graph.add(
                 Vertex(
                     name=name,

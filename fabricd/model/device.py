@@ -1,5 +1,6 @@
 """Devices of a node, as their drivers and the kernel report them. ``None`` is "not known", never zero."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -182,6 +183,11 @@ class Hca:
     peer_memory: bool | None = None
     max_qp: int | None = None
     max_mr_bytes: int | None = None
+
+    def named_ports(self) -> Iterator[tuple[str, HcaPort]]:
+        """Yield its ports with their names on the node: "mlx5_0:1"."""
+        for port in self.ports:
+            yield f"{self.name}:{port.port}", port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

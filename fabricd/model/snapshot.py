@@ -1,8 +1,9 @@
 """A node at one moment."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fabricd.model.device import Gpu, GpuDriver, Hca, LldpNeighbor, NetInterface, NumaNode, PciDevice
+from fabricd.model.device import Gpu, GpuDriver, Hca, HcaPort, LldpNeighbor, NetInterface, NumaNode, PciDevice
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.infiniband import IbFabric
 from fabricd.model.network import NetworkRule
@@ -42,3 +43,9 @@ class Snapshot:
     topology_file: TopologyFile | None = None
     positions: tuple[Position, ...] = ()  #: where the node stands, by each source that tells
     site_networks: tuple[NetworkRule, ...] = ()  #: what the configuration of this node's daemon says of its ports
+
+    def hca_ports(self) -> Iterator[tuple[str, Hca, HcaPort]]:
+        """Yield the ports of all RDMA devices with their names: "mlx5_0:1"."""
+        for hca in self.hcas:
+            for name, port in hca.named_ports():
+                yield name, hca, port

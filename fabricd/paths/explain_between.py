@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from fabricd.graph.graph import VertexKind
 from fabricd.graph.networks import NetworkMap
 from fabricd.graph.networks_nvlink import domain_of, out_of_domain
-from fabricd.model.device import Gpu, Hca, HcaPort
+from fabricd.model.device import Gpu, HcaPort
 from fabricd.model.observation import Outcome
 from fabricd.model.path import Rejected, Transport
 from fabricd.model.snapshot import Snapshot
@@ -97,20 +97,20 @@ def _why_not_on(end: End, transport: Transport) -> str:
     title, snapshot = _TITLE[transport], end.snapshot
     if transport not in _KINDS:
         return f"{end.node} has no {title} interface that is up and has an address"
-    ports = [(hca, port) for hca in snapshot.hcas for port in hca.ports]
-    mine = [(hca, port) for hca, port in ports if hca.kind in _KINDS[transport]]
+    ports = list(snapshot.hca_ports())
+    mine = [(name, port) for name, hca, port in ports if hca.kind in _KINDS[transport]]
     cards = [one.name for one in snapshot.interfaces if one.driver.startswith("cxi")]
     if transport is Transport.SLINGSHOT and cards:
         return f"{end.node} has Slingshot cards ({_some(cards)}), but none that is up and has an IP address"
     if not mine:
-        others = sorted({hca.kind for hca, _ in ports} - {"other"})
-        instead = f": its RDMA ports are {', '.join(others)} ({_some([_name(*one) for one in ports])})"
+        others = sorted({hca.kind for _, hca, _ in ports} - {"other"})
+        instead = f": its RDMA ports are {', '.join(others)} ({_some([name for name, _, _ in ports])})"
         return f"{end.node} has no {title} port{instead if others else _probe(snapshot, _PROBE)}"
-    active = [one for one in mine if one[1].state == "active"]
+    active = [name for name, port in mine if port.state == "active"]
     if not active:
-        states = [f"{_name(hca, port)} is {_state(port)}" for hca, port in mine]
+        states = [f"{name} is {_state(port)}" for name, port in mine]
         return f"{end.node} has no {title} port that is up ({_some(states)})"
-    names = _some([_name(*one) for one in active])
+    names = _some(active)
     if transport is Transport.EFA:
         return (
             f"{end.node} has {title} ports that are up ({names}), but no IP address that shows which subnet they reach"
@@ -121,10 +121,6 @@ def _why_not_on(end: End, transport: Transport) -> str:
 def _state(port: HcaPort) -> str:
     state = port.state or "in unknown state"
     return f"{state}, link {port.physical_state}" if port.physical_state not in ("", "linkup") else state
-
-
-def _name(hca: Hca, port: HcaPort) -> str:
-    return f"{hca.name}:{port.port}"
 
 
 def _some(names: Sequence[str]) -> str:

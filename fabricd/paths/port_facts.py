@@ -51,7 +51,7 @@ class PortTables:
         snapshot = ports.snapshot
         self._on_port, self._leaves = ports.interfaces, ports.leaves
         self._interfaces = {interface.name: interface for interface in snapshot.interfaces}
-        self._hca_ports = {f"{hca.name}:{port.port}": (hca, port) for hca in snapshot.hcas for port in hca.ports}
+        self._hca_ports = {name: (hca, port) for name, hca, port in snapshot.hca_ports()}
         self._found: dict[tuple[str, str], PortFacts] = {}
         self._neighbors = {neighbor.interface: neighbor for neighbor in reversed(snapshot.lldp)}
 

@@ -94,7 +94,7 @@ class NodeWays:
         self._beside: dict[str, tuple[Vertex, Hops] | None] = {}
         self._pci = {device.address: device for device in snapshot.pci}
         self._bus_of = {f"gpu{gpu.index}": gpu.pci_address for gpu in snapshot.gpus}
-        self._bus_of |= {f"{hca.name}:{port.port}": hca.pci_address for hca in snapshot.hcas for port in hca.ports}
+        self._bus_of |= {name: hca.pci_address for name, hca, _ in snapshot.hca_ports()}
 
     def approach(self, end: Vertex, port: str, transport: Transport, *, away: bool) -> Approach | None:
         """Return how an end and a port reach each other; ``None`` where a path may not leave or reach the end by it.

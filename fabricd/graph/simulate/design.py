@@ -113,13 +113,12 @@ def _found(template: Snapshot) -> Iterator[Port]:
     taken: set[int] = set()
     virtual = template.node.virtualization not in ("", "none")
     for place, hca in enumerate(template.hcas):
-        for port in hca.ports:
+        for name, port in hca.named_ports():
             interface = _interface_of(template, hca, port, virtual=virtual)
             if interface is not None:
                 taken.add(interface)
             if port.state == "active" and (virtual or not hca.virtual_function):
                 infiniband = port.link_layer == "infiniband"
-                name = f"{hca.name}:{port.port}"
                 yield Port(name, port.rate_bytes_per_second or 0, infiniband, place, port.port, interface)
     for place, nic in enumerate(template.interfaces):
         if place not in taken and _is_up(nic) and _is_card(nic, virtual=virtual):

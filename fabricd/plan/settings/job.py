@@ -69,10 +69,9 @@ class Job:
     def rdma_ports(self, node: str) -> Iterator[tuple[Hca, HcaPort, NetworkPort]]:
         """Yield a node's RDMA ports for data, with their devices."""
         for port in self.ports(node):
-            for hca in self.nodes[node].hcas:
-                for own in hca.ports:
-                    if f"{hca.name}:{own.port}" == port.interface:
-                        yield hca, own, port
+            for name, hca, own in self.nodes[node].hca_ports():
+                if name == port.interface:
+                    yield hca, own, port
 
     def control_port(self, node: str) -> NetworkPort | None:
         """Return a node's port on the network by which ranks find each other."""

@@ -10,7 +10,7 @@ from itertools import permutations
 from fabricd.errors import FabricError
 from fabricd.graph.nccl_xml_merge import topology_of
 from fabricd.graph.template import placement
-from fabricd.model.device import Gpu, Hca, HcaPort, PciDevice
+from fabricd.model.device import Gpu, Hca, PciDevice
 from fabricd.model.path import Transport
 from fabricd.model.plan import Setting
 from fabricd.model.snapshot import Snapshot
@@ -67,7 +67,7 @@ def _net(job: Job) -> Iterator[Setting]:
     value = NCCL_NET.get(job.transport)
     first = job.data[0]
     if job.transport is Transport.ETHERNET:
-        active = [f"{hca.name} of {node}" for node, one in job.nodes.items() for hca, _ in _ib_ports(one)]
+        active = [f"{hca.name} of {node}" for node, one in job.nodes.items() for _, hca in _ib_ports(one)]
         # RoCE on all nodes, in subnets that nothing known joins: rules that are not read may.
         everywhere = {port.node for one in job.networks if one.transport is Transport.ROCE for port in one.ports}
         if active and everywhere != set(job.nodes):
@@ -80,12 +80,11 @@ def _net(job: Job) -> Iterator[Setting]:
         yield Setting(name="NCCL_NET", value=value, because=why)
 
 
-def _ib_ports(snapshot: Snapshot) -> Iterator[tuple[Hca, HcaPort]]:
-    """Yield the ports that NCCL's own RDMA network takes without being told: all that are active."""
-    for hca in snapshot.hcas:
-        for port in hca.ports:
-            if port.state == "active" and port.link_layer in ("infiniband", "ethernet"):
-                yield hca, port
+def _ib_ports(snapshot: Snapshot) -> Iterator[tuple[str, Hca]]:
+    """Yield the ports that NCCL's own RDMA network takes without being told, all that are active: name and device."""
+    for name, hca, port in snapshot.hca_ports():
+        if port.state == "active" and port.link_layer in ("infiniband", "ethernet"):
+            yield name, hca
 
 
 def _hcas(job: Job) -> Iterator[Setting]:
@@ -96,7 +95,7 @@ def _hcas(job: Job) -> Iterator[Setting]:
     extra: list[tuple[str, str]] = []
     for node, snapshot in job.nodes.items():
         wanted = dict.fromkeys(port.interface for port in job.ports(node))
-        active = [f"{hca.name}:{port.port}" for hca, port in _ib_ports(snapshot)]
+        active = [name for name, _ in _ib_ports(snapshot)]
         extra += [(name, node) for name in active if name not in wanted]
         values[node] = "=" + ",".join(wanted)
     if extra:
