@@ -50,7 +50,7 @@ def until(*pending):
 @st.composite
 def sums(draw):
     dtype = draw(st.sampled_from(DTYPES))
-    shape = tuple(draw(st.lists(st.integers(0, 20), max_size=3)))
+    shape = tuple(draw(st.lists(st.integers(0, 16), max_size=3)))
     if draw(st.integers(0, 9)) == 0:
         shape = (MOST_BYTES // np.dtype(dtype).itemsize,)
     return dtype, shape, draw(st.booleans()), draw(st.booleans())
@@ -175,7 +175,7 @@ def test_ctrl_c_leaves_a_right_sum_or_an_error():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert interrupted
-    assert errors in ([], ["a sum was interrupted in the moment in which it came"])
+    assert errors in ([], ["a sum was interrupted in the moment in which it came or went"])
 
 
 def test_strangers_do_not_take_the_place_of_the_other_rank():
