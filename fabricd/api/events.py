@@ -22,9 +22,9 @@ router = APIRouter(dependencies=[READ])
 _STREAM = "text/event-stream"
 #: A comment goes out after so long a silence, for proxies and clients that give up on silent connections.
 BEAT_SECONDS = 15.0
-#: Events that a stream writes at once, some 25 KB: thousands of streams that begin with all that is kept neither hold
+#: Events that a stream writes at once, some 12 KB: thousands of streams that begin with all that is kept neither hold
 #: the event loop up, nor fill memory with what nobody reads.
-_AT_ONCE = 100
+_AT_ONCE = 50
 
 Since = Annotated[str | None, Query(max_length=64, description="cursor of an earlier answer; none: all that is kept")]
 LastId = Annotated[str | None, Header(max_length=64, description="sent by browsers that come back to a stream")]

@@ -19,7 +19,7 @@ _AT_ONCE = 512
 _PAUSE_SECONDS = 0.05
 #: What the kernel takes beyond that which is on its way, of an answer that is not read as fast as it is written. Left
 #: to itself it takes megabytes, which count as this daemon's memory (tcp(7), TCP_NOTSENT_LOWAT).
-_UNSENT_BYTES = 1 << 16
+_UNSENT_BYTES = 1 << 15
 
 
 class Acceptor:

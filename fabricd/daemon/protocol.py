@@ -31,6 +31,8 @@ IDLE_SECONDS = 30
 HEAD_MAX_BYTES = 16 * 1024
 #: How long a client may leave its answer unread.
 STALL_SECONDS = 30.0
+#: An answer is written no further while so much of it waits here for its client to read.
+_UNREAD_BYTES = 16 * 1024
 
 
 class LengthRequiredError(ParseError):
@@ -82,6 +84,7 @@ class Protocol(H11Protocol):
     def pause_writing(self) -> None:
         """Give the client some time to read what it asked for; then its request must not hold others up."""
         super().pause_writing()
+        self._room.unread[self] = self.loop.time()
         self._stall_timer = self.loop.call_later(STALL_SECONDS, self.abort)
 
     def resume_writing(self) -> None:
@@ -90,6 +93,7 @@ class Protocol(H11Protocol):
         self._stop_stall_timer()
 
     def _stop_stall_timer(self) -> None:
+        self._room.unread.pop(self, None)
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -98,6 +102,7 @@ class Protocol(H11Protocol):
         """Take a connection, or refuse it when there are too many."""
         super().connection_made(transport)
         self._begun = True
+        transport.set_write_buffer_limits(_UNREAD_BYTES)
         connection = transport.get_extra_info("socket")
         if connection.family == socket.AF_UNIX:
             try:

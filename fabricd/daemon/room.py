@@ -19,6 +19,8 @@ _LEAST_DESCRIPTORS = 64
 #: Connections beyond the limit that may ask whether the daemon lives, and nothing else.
 LAST_PLACES = 16
 _LEAST = 4
+#: Who reads at all has read something within this time.
+_READ_SECONDS = 0.5
 
 
 class Place(Enum):
@@ -65,6 +67,8 @@ class Room:
         #: which are ended only when there are no others.
         self.waiting: dict[Connection, None] = {}
         self.waiting_here: dict[Connection, None] = {}
+        #: Those whose answers have to wait for their clients to read, and since when, seconds of the loop's clock.
+        self.unread: dict[Connection, float] = {}
         self._connections = connections
         self._most = self._limit = limit
         self._shortages = shortages
@@ -107,6 +111,18 @@ class Room:
         if not {Resource.DESCRIPTORS, Resource.MEMORY}.intersection(self._shortages.now):
             self._limit = self._most
             self._fill_reserve()
+
+    def relieve(self, now: float) -> None:
+        """End those that do not read their answers, which hold some memory, when that comes to its end.
+
+        To be called every second.
+
+        Args:
+            now: seconds of the loop's clock.
+        """
+        if self._near_memory_limit():
+            for connection in [one for one, since in self.unread.items() if now - since > _READ_SECONDS]:
+                connection.abort()
 
     def resize(self, limit: int) -> None:
         """Have room for another number of connections; those that there are stay."""

@@ -96,6 +96,7 @@ class Server(uvicorn.Server):
         while not self._stopping.is_set():
             await self.on_tick(0)  # sets the Date header
             self._beat()
+            self.room.relieve(loop.time())
             self.room.widen()
             self._tidier.look(len(self.server_state.connections), short=bool(self._near_memory_limit()))
             begun = loop.time()

@@ -105,7 +105,12 @@ def test_with_memory_near_its_end_there_is_room_for_no_more_than_there_are_until
     crowd.near_memory_limit = "63 of 64 MiB"
     assert crowd.come().place is Place.LAST
     assert Resource.MEMORY in crowd.shortages.now
+    crowd.room.unread = {asks[0]: 10.0, asks[1]: 11.9}
+    crowd.room.relieve(12.0)
+    assert [one in crowd.there for one in asks] == [False, True, True, True]
     crowd.near_memory_limit = ""
+    crowd.room.relieve(99.0)
+    assert asks[1] in crowd.there
     crowd.now += OVER_SECONDS + 1
     crowd.shortages.settle()
     crowd.room.widen()
