@@ -32,7 +32,7 @@ def placement(
     seen = seen_places(ports or {node_id: NodePorts(node_id, snapshot) for node_id, snapshot in nodes.items()})
     said = {node_id: tuple(positions_of(snapshot, imports)) for node_id, snapshot in nodes.items()}
     places = {node_id: _place(node_id, nodes[node_id], seen[node_id], said[node_id]) for node_id in nodes}
-    return _with_contradictions(places, seen, said)
+    return _with_contradictions(places, said)
 
 
 def leaf_rails(network: Network, places: Mapping[str, Place]) -> int:
@@ -90,9 +90,7 @@ def _nvlink_domain(snapshot: Snapshot) -> str:
     return f"{domain[0]}.{domain[1]}" if domain else ""
 
 
-def _with_contradictions(
-    places: dict[str, Place], seen: Mapping[str, Seen], said: Mapping[str, Sequence[Position]]
-) -> dict[str, Place]:
+def _with_contradictions(places: dict[str, Place], said: Mapping[str, Sequence[Position]]) -> dict[str, Place]:
     """Return places, with a sentence where nodes that go into one switch are said to be below several."""
     told: dict[tuple[str, str], dict[str, list[str]]] = {}  # (leaf met, source) -> leaf said -> nodes
     for node_id, place in places.items():

@@ -83,7 +83,7 @@ def dump_sysfs(net: Path, read: FieldReader) -> NetlinkDump:
         link = _link(net / name, index, read)
         links.append(link)
         if link.flags & _IFF_UP:  # the speed of others is EINVAL
-            speeds.append(_speed(net / name, index, read))
+            speeds.append(_speed(net / name, index))
     return NetlinkDump(links=tuple(links), speeds=tuple(speeds))
 
 
@@ -120,7 +120,7 @@ def _kind(path: Path, read: FieldReader) -> str:
     return match[1] if match else ""
 
 
-def _speed(path: Path, index: int, read: FieldReader) -> SpeedFacts:
+def _speed(path: Path, index: int) -> SpeedFacts:
     quiet = FieldReader()  # interfaces without a speed answer EINVAL
     speed = quiet.integer(path / "speed", high=SPEED_UNKNOWN, missing=-1)
     duplex = quiet.text(path / "duplex") or ""

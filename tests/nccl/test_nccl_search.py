@@ -10,7 +10,7 @@ from fabricd.graph.nccl_xml_read import read
 from fabricd.paths.nccl.domain import searched_paths
 from fabricd.paths.nccl.environment import NcclEnvironment, parse_environment
 from fabricd.paths.nccl.system import HOST_SHIFT
-from fabricd.plan.nccl.channels import MAX_CHANNELS, Node, connect, copies, nvls_channels
+from fabricd.plan.nccl.channels import MAX_CHANNELS, Node, connect, copies
 from fabricd.plan.nccl.emulate import plan
 from fabricd.plan.nccl.graphs import Channel, Pattern, SearchGraph
 from fabricd.plan.nccl.job import Collective
@@ -164,15 +164,6 @@ def test_limits_on_channels() -> None:
 
     assert (count(), count(max_nchannels=3), count(max_ctas=2), count(min_nchannels=20)) == (8, 3, 2, 20)
     assert count(min_nchannels=1000) == MAX_CHANNELS
-
-
-@pytest.mark.parametrize(
-    ("sm", "nodes", "local", "bandwidth", "count"),
-    [(90, 1, 8, 50, 16), (90, 4, 8, 50, 16), (100, 1, 8, 50, 24), (100, 2, 8, 50, 32), (100, 4, 8, 50, 24),
-     (100, 4, 8, 100, 24), (100, 4, 72, 100, 32), (100, 4, 8, 25, 32), (100, 2, 8, 25, 32)],
-)  # fmt: skip
-def test_channels_of_nvls(sm: int, nodes: int, local: float, bandwidth: float, count: int) -> None:
-    assert nvls_channels(sm=sm, nodes=nodes, ranks_per_node=local, net_bandwidth=bandwidth) == count
 
 
 def test_no_nvls_without_nvswitch_or_on_old_gpus() -> None:

@@ -87,30 +87,6 @@ def connect(nodes: Sequence[Node], *, sm: int, environment: NcclEnvironment | No
     )
 
 
-def nvls_channels(
-    *, sm: int, nodes: int, ranks_per_node: float, net_bandwidth: float, environment: NcclEnvironment | None = None
-) -> int:
-    """Return how many channels NVLS runs on; they are not those of the search.
-
-    Args:
-        sm: lowest compute capability times ten.
-        nodes: number of machines.
-        ranks_per_node: on average.
-        net_bandwidth: of the slowest preferred port, GB/s.
-        environment: limits.
-    """
-    count = 16
-    if sm >= 100:
-        count = 24 if nodes == 1 else 32
-        if nodes == 2 and net_bandwidth >= 48:
-            count = 32
-        elif nodes > 1 and net_bandwidth >= 96:
-            count = 32 if ranks_per_node > 8 else 24
-        elif nodes > 1 and net_bandwidth >= 48:
-            count = 24
-    return _limited(count, environment or NcclEnvironment())
-
-
 def _limited(count: int, environment: NcclEnvironment) -> int:
     most = [limit for limit in (environment.max_nchannels, environment.max_ctas) if limit]
     least = [limit for limit in (environment.min_nchannels, environment.min_ctas) if limit]

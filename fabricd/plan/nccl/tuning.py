@@ -52,9 +52,7 @@ def tuning_lines(job: Job, collective: Collective, environment: NcclEnvironment 
     return lines
 
 
-def choose(
-    job: Job, lines: Lines, collective: Collective, size: int, environment: NcclEnvironment | None = None
-) -> Choice | None:
+def choose(job: Job, lines: Lines, collective: Collective, size: int) -> Choice | None:
     """Return what NCCL takes for a message; None if its settings leave nothing.
 
     Args:
@@ -62,7 +60,6 @@ def choose(
         lines: of this collective.
         collective: which.
         size: bytes of the larger of the whole send and receive buffer.
-        environment: as for ``lines``.
     """
     if job.ranks == 1:
         return Choice(algorithm="Ring", protocol="Simple", time=0.0)
