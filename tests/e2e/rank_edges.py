@@ -112,6 +112,27 @@ def held() -> None:
         print(json.dumps(missing))
 
 
+def partly_in_place() -> None:
+    """Where a rank's result goes is its own affair: one works in place, and the others do not."""
+    with create_communicator() as comm:
+        wrong = []
+        for count in (1, 5_000, 100_000):
+            own = np.full((comm.size, count), comm.rank, "i4")
+            all_ranks = np.repeat(np.arange(comm.size, dtype="i4")[:, None], count, axis=1)
+            for one in range(comm.size):
+                here = comm.rank == one
+                exchanged = own.copy()
+                gathered = np.full_like(own, comm.rank)
+                for name, got, right in (
+                    ("all_to_all", comm.all_to_all(exchanged, out=exchanged if here else None), all_ranks),
+                    ("all_gather", comm.all_gather(gathered[comm.rank], out=gathered if here else None), all_ranks),
+                    ("all_reduce", comm.all_reduce(own, "max", out=own.copy() if here else None), all_ranks[-1:]),
+                ):
+                    if not (got == right).all():
+                        wrong.append(f"{name} {count} {one}")
+        print(json.dumps(wrong))
+
+
 class Stubborn(np.ndarray):
     """Memory like any other, that NumPy may not compute with."""
 

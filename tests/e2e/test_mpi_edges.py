@@ -66,3 +66,7 @@ def test_memory_that_only_an_operation_needs_is_held_until_its_end(play):
 
 def test_subclasses_of_arrays_are_taken_for_the_memory_they_are(play):
     assert play("subclasses") == [[2.0, 2.0, [1.5] * 9, [[0, 0], [1, 1], [1, 1]]]] * 2
+
+
+def test_some_ranks_may_work_in_place_and_others_not(play):
+    assert play("partly_in_place", size=4) == [[]] * 4

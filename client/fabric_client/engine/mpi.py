@@ -201,10 +201,10 @@ class MpiEngine:
         return self._start(self._comm.Iscatterv, blocks_in_bytes(array, counts), target, root)
 
     def all_to_all(self, array: Array, out: Array) -> Pending:
-        """See the protocol."""
+        """See the protocol. MPI's way to work in place is another algorithm, which all ranks would have to choose."""
         block = array.nbytes // self.size
-        source = MPI.IN_PLACE if array is out else in_bytes(array, block)
-        return self._start(self._comm.Ialltoall, source, in_bytes(out, block))
+        source = array.copy() if array is out else array
+        return self._start(self._comm.Ialltoall, in_bytes(source, block), in_bytes(out, block))
 
     def all_to_all_v(self, array: Array, send_counts: Sequence[int], out: Array, recv_counts: Sequence[int]) -> Pending:
         """See the protocol."""
