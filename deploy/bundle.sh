@@ -29,7 +29,7 @@ for version in $pythons; do
     pip download --quiet --no-deps --require-hashes --only-binary :all: --python-version "$version" \
         --requirement "$here/requirements.lock" --dest "$folder/wheels"
 done
-cp -p "$here"/{install.sh,requirements.lock,fabricd.toml,fabricd.sysusers,fabricd.service} "$here"/fabricd-facts.* \
+cp -p "$here"/{install.sh,requirements.lock,fabricd.toml,fabricd.sysusers,fabricd.service,manpages.py} "$here"/fabricd-facts.* \
     "$here/../LICENSE" "$folder"
 (cd "$folder" && find . -type f -printf '%P\0' | sort -z | xargs -0 sha256sum) >"$scratch/sums"
 mv "$scratch/sums" "$folder/SHA256SUMS"

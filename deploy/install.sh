@@ -74,6 +74,9 @@ unit_folder=/usr/local/lib/systemd/system
 users_file=/usr/local/lib/sysusers.d/fabricd.conf
 program_folder=/usr/local/bin
 completions=/usr/local/share/bash-completion/completions/fabricctl
+manual=/usr/local/share/man
+pages=(fabricctl.1 fabricd.8)
+page_path() { echo "$manual/man${1##*.}/$1"; }
 systemd_runs() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 is_active() { systemctl --quiet is-active "$1"; }
 
@@ -141,6 +144,7 @@ build_version() {
         sed "s|/opt/fabricd/|$prefix/|g" "$here/$file" >"$target/share/$file"
     done
     completion "$target" >"$target/share/completion.bash" || rm -f "$target/share/completion.bash"
+    "$target/bin/python" -I "$here/manpages.py" "$target/share/man" 2>/dev/null || say "no manual pages"
     chmod -R go+rX,go-w "$target"
     touch "$target/complete"
     unfinished=''
@@ -191,6 +195,9 @@ install_files() {
         for name in "${units[@]}"; do put "$share/$name" "$root$unit_folder/$name"; done
         put "$share/fabricd.sysusers" "$root$users_file"
         if [ -e "$share/completion.bash" ]; then put "$share/completion.bash" "$root$completions"; fi
+        for name in "${pages[@]}"; do
+            if [ -e "$share/man/$name" ]; then put "$share/man/$name" "$root$(page_path "$name")"; fi
+        done
     fi
     act mkdir -p "$root$program_folder"
     for name in "${programs[@]}"; do
@@ -294,6 +301,7 @@ uninstall() {
     fi
     for name in "${units[@]}"; do act rm -f "$root$unit_folder/$name"; done
     act rm -f "$root$users_file" "$root$completions"
+    for name in "${pages[@]}"; do act rm -f "$root$(page_path "$name")"; done
     for name in "${programs[@]}"; do
         if [ "$(readlink "$root$program_folder/$name")" = "$prefix/current/bin/$name" ]; then
             act rm -f "$root$program_folder/$name"

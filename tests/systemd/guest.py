@@ -33,6 +33,8 @@ CHECKS = (
     units.stops,
     installs.uninstalls,
     installs.package,
+    installs.package_upgrade,
+    installs.package_removal,
 )
 
 

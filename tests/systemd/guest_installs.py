@@ -94,20 +94,56 @@ def uninstalls() -> None:
 
 
 def package() -> str:
-    """The Debian package installs and runs; removed it leaves the configuration, purged nothing."""
-    (deb,) = Path("/srv").glob("*.deb")
+    """The Debian package installs and runs, with its manual pages, and install.sh keeps its hands off it."""
+    deb = _package("0.")
     run("dpkg", "--install", str(deb))
     assert told("ActiveState") == "active"
     assert Path(told("FragmentPath")).resolve() == Path("/usr/lib/systemd/system", UNIT)
     assert run("fabricctl", "--version").startswith("fabricctl ")
+    for page in ("man1/fabricctl.1", "man8/fabricd.8"):
+        assert Path("/usr/share/man", page).read_text().startswith(".TH FABRIC")
     assert answers()
     assert "upgrade or remove that one" in install("v2", status=1)
+    return f"{deb.name}, {deb.stat().st_size / 1e6:.0f} MB"
+
+
+def package_upgrade() -> str:
+    """An upgrade of the package runs the new version, keeps the configuration that was edited, and the state."""
+    CONFIG.write_text(CONFIG.read_text().replace('log_level = "info"', 'log_level = "warning"'))
+    STATE.touch()
+    before, pid, old = CONFIG.read_bytes(), main_pid(), current()
+    begun = time.monotonic()
+    # Both versions have changed the file, ours and the packager's: what unattended upgrades say to that.
+    run("dpkg", "--force-confdef", "--force-confold", "--install", str(_package("9.")))
+    took = time.monotonic() - begun
+    assert told("ActiveState") == "active"
+    assert (running_version(), run("fabricctl", "--version").split()[-1]) == ("9.0.0", "9.0.0")
+    assert main_pid() != pid
+    assert CONFIG.read_bytes() == before
+    assert "New in this version" in CONFIG.with_name("fabricd.toml.dpkg-dist").read_text()
+    assert STATE.exists()
+    assert run("systemctl", "is-enabled", UNIT, "fabricd-facts.timer").split() == ["enabled", "enabled"]
+    assert [one.name for one in (PREFIX / "versions").iterdir()] == [current()] != [old]
+    return f"in {took:.1f} s; NRestarts {told('NRestarts')}"
+
+
+def package_removal() -> None:
+    """Removed, the package leaves the configuration, also for the one that is installed next; purged, nothing."""
     run("dpkg", "--remove", "fabricd")
     assert told("LoadState") == "not-found"
     assert not answers()
-    assert CONFIG.exists()
+    assert 'log_level = "warning"' in CONFIG.read_text()
+    run("dpkg", "--force-confold", "--install", str(_package("0.")))
+    assert 'log_level = "warning"' in CONFIG.read_text()
+    assert not running_version().startswith("9.")
     run("dpkg", "--purge", "fabricd")
     assert not PREFIX.exists()
-    left = run("find", "/usr", "/etc", "/run", "-name", "*fabric*").split()
+    left = run("find", "/usr", "/etc", "/run", "/opt", "-name", "*fabric*").split()
     assert left == [], left
-    return f"{deb.name}, {deb.stat().st_size / 1e6:.0f} MB"
+    assert "fabricd" not in Path("/etc/passwd").read_text()
+
+
+def _package(version: str) -> Path:
+    """Return the Debian package whose version begins so."""
+    (found,) = Path("/srv").glob(f"fabricd_{version}*.deb")
+    return found

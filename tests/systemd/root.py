@@ -1,7 +1,7 @@
 """Prepares the root filesystem that is booted: a small Debian 12, and in ``/srv`` what to install there.
 
 Debian's part is made once, by debootstrap. The rest follows the sources: bundles of three versions of fabricd, of which
-the last does not start, and a Debian package of the first.
+the last does not start, and Debian packages of the other two.
 """
 
 import hashlib
@@ -62,14 +62,15 @@ def _debian(root: Path, stamp: Path) -> None:
 
 
 def _versions(root: Path) -> None:
-    """Put three versions into ``/srv``, and the package."""
+    """Put three versions into ``/srv``, and the packages."""
     shutil.rmtree(root / "srv", ignore_errors=True)
     (root / "srv").mkdir()
     print("systemd: building three versions of fabricd", flush=True)
     with tempfile.TemporaryDirectory() as name:
         _bundles(Path(name), root / "srv")
     shutil.copy(PROJECT / "deploy/build-deb.sh", root / "srv")
-    _run("chroot", str(root), "/srv/build-deb.sh", "/srv/v1", "/srv")
+    for version in ("v1", "v2"):
+        _run("chroot", str(root), "/srv/build-deb.sh", f"/srv/{version}", "/srv")
 
 
 def _guest(root: Path) -> None:
@@ -108,6 +109,7 @@ def _bundles(work: Path, srv: Path) -> None:
         shutil.copytree(srv / "v1", srv / version, copy_function=os.link)
         next((srv / version / "wheels").glob("fabricd-*.whl")).unlink()
         (srv / version / "SHA256SUMS").unlink()
+        _replace_file(srv / version / "fabricd.toml", "# New in this version.\n")
         _run(*pip, "--wheel-dir", str(srv / version / "wheels"), str(source))
 
 
@@ -125,6 +127,13 @@ def _replace(file: Path, pattern: str, text: str) -> None:
     changed, count = re.subn(pattern, text, file.read_text(), count=1)
     assert count == 1, (file, pattern)
     file.write_text(changed)
+
+
+def _replace_file(file: Path, more: str) -> None:
+    """Give a version a file of its own: what it had is the first version's, too."""
+    text = file.read_text()
+    file.unlink()
+    file.write_text(text + more)
 
 
 def _digest() -> str:
