@@ -16,6 +16,7 @@ from fabricd.errors import InputError
 
 Array = NDArray[Any]
 
+_ndarray = np.ndarray
 _NUMBERS = tuple(np.dtype(character) for character in "?bBhHiIlLqQfdgFDG")
 _READY = frozenset((op, dtype) for op in ReduceOp for dtype in _NUMBERS if reducible(op, dtype.kind))
 
@@ -91,9 +92,10 @@ def as_result(out: object, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Ar
         return out  # the usual one, for small messages: all that as_output asks
     return as_output(out, shape, dtype)
 
+
 def ready(array: object, out: object, op: ReduceOp) -> bool:
     """Tell at a glance that ``array`` can be reduced into ``out`` as both are; see the protocol."""
-    if type(array) is not np.ndarray or type(out) is not np.ndarray:
+    if type(array) is not _ndarray or type(out) is not _ndarray:
         return False
     dtype, read, written = array.dtype, array.flags, out.flags
     return (
@@ -104,7 +106,6 @@ def ready(array: object, out: object, op: ReduceOp) -> bool:
         and written.carray
         and (array is out or (read.owndata and written.owndata))
     )
-
 
 
 def give(result: Array, like: object) -> Any:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # what most ranks never ask is loaded when it is asked
 
 
 #: Who starts nothing for longer may have been stopped, and its group be over meanwhile.
-_PAUSE_SECONDS = 1.0
+PAUSE_SECONDS = 1.0
 
 
 class Membership:
@@ -67,7 +67,7 @@ class Membership:
             since: when the operation before was started.
             during: the operation's name.
         """
-        if now - since > _PAUSE_SECONDS:
+        if now - since > PAUSE_SECONDS:
             self.watch.catch_up()
         if not self.watch.alert:
             return None

@@ -48,10 +48,9 @@ class Operations:
     ) -> Any:
         """Run a collective and return what it gives, or start it and return its Work."""
         runner = self._runner
-        if async_op:
-            with runner.collectives:
-                return runner.work(name, name, timeout, nbytes, partial(self._give, given), start, arguments)
         with runner.collectives:
+            if async_op:
+                return runner.work(name, name, timeout, nbytes, partial(self._give, given), start, arguments)
             runner.run(name, name, timeout, nbytes, start, arguments)
         return given[0] if given is not None and given[0] is not None else self._give(given)
 

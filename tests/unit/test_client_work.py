@@ -56,7 +56,7 @@ class Member:
     """A group in which a rank may be lost."""
 
     def __init__(self):
-        self.watch = SimpleNamespace(doing=str)
+        self.watch = SimpleNamespace(doing=str, alert=True)
         self.lost = None
         self.said = []
 
