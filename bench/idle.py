@@ -23,7 +23,8 @@ import psutil
 
 from fabricd import daemon
 from fabricd.background import in_thread
-from fabricd.config import Config, Loaded
+from fabricd.config import Config
+from fabricd.config_load import Loaded
 from fabricd.daemon.probing import GLANCE_SECONDS, PORTS_SECONDS
 from fabricd.model.identity import NodeIdentity
 from fabricd.model.snapshot import Snapshot

@@ -1,25 +1,17 @@
-"""Configuration of the daemon: defaults < file (TOML) < environment (``FABRICD_*``) < command line.
-
-Every fault of every layer is found before any is reported.
-"""
+"""All settings of the daemon: what each may be, what it is for, and whether a running daemon can take it up."""
 
 import ipaddress
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, get_type_hints
 
-from fabricd import credentials, settings
-from fabricd.credentials import Credentials, read_credentials
-from fabricd.errors import ConfigError
+from fabricd import settings
 from fabricd.locations import DEFAULT_PORT, TOPOLOGY_FILES, socket_path
 from fabricd.model.network import NetworkRule
 from fabricd.settings import Rule
-from fabricd.settings_layers import PREFIX, checked, is_there, read_environ, read_file
 from fabricd.settings_networks import network_rules
 
-DEFAULT_FILE = Path("/etc/fabricd/fabricd.toml")
 _FIXED = False
 
 
@@ -152,63 +144,11 @@ class Config:
         return not ipaddress.ip_address(self.host).is_loopback
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """A configuration as it was read."""
-
-    config: Config
-    credentials: Credentials = field(default_factory=Credentials)
-    file: Path | None = None  #: the file that was read
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What works, and should not stay as it is."""
-        return credentials.warnings(self.config, self.credentials)
-
-
 RULES: Mapping[str, Rule] = {
     key: next(item for item in hint.__metadata__ if isinstance(item, Rule))
     for key, hint in get_type_hints(Config, include_extras=True).items()
     if hasattr(hint, "__metadata__")
 }
-
-
-def load(
-    file: Path | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    options: Mapping[str, Any] | None = None,
-    default_file: Path = DEFAULT_FILE,
-) -> Loaded:
-    """Read all layers.
-
-    Args:
-        file: the file; None takes ``FABRICD_CONFIG``, else ``default_file`` if that exists.
-        environ: the environment, by default this process's.
-        options: settings of the command line; None as a value is "not given".
-        default_file: where the file is by default.
-
-    Raises:
-        ConfigError: lists every fault.
-    """
-    environ = os.environ if environ is None else environ
-    faults: list[str] = []
-    values: dict[str, Any] = {}
-    if file is None and environ.get(PREFIX + "CONFIG"):
-        file = Path(environ[PREFIX + "CONFIG"])
-    if file is None and is_there(default_file):
-        file = default_file
-    if file is not None:
-        values.update(checked(read_file(file, RULES, faults), str(file), RULES, faults))
-    values.update(checked(read_environ(environ, RULES, faults), "environment", RULES, faults))
-    given = {key: value for key, value in (options or {}).items() if value is not None}
-    values.update(checked(given, "command line", RULES, faults))
-    config = Config(**values)
-    shown = read_credentials(config, faults)
-    faults += credentials.contradictions(config, shown) + _contradictions(config)
-    if faults:
-        raise ConfigError(faults)
-    return Loaded(config=config, credentials=shown, file=file)
 
 
 def needs_restart(running: Config, wanted: Config) -> list[str]:
@@ -219,17 +159,3 @@ def needs_restart(running: Config, wanted: Config) -> list[str]:
 def keep_unreloadable(running: Config, wanted: Config) -> Config:
     """Return the wanted configuration with what only a restart can change as it is now."""
     return replace(wanted, **{key: getattr(running, key) for key, rule in RULES.items() if not rule.reload})
-
-
-def _contradictions(config: Config) -> list[str]:
-    faults = []
-    if config.role == "agent" and not config.map_nodes:
-        faults.append("role agent holds no map and needs map_nodes: the URLs of those that do")
-    if config.cluster_backend == "etcd" and (config.peers or config.peers_file):
-        faults.append("with cluster_backend etcd nodes find each other there: leave peers and peers_file out")
-    if len(config.peers) > settings.MAX_EQUAL_PEERS and not config.map_nodes:
-        faults.append(
-            f"{len(config.peers)} peers that all ask each other are more than {settings.MAX_EQUAL_PEERS}: choose 3 to "
-            "5 as map_nodes, with role map, and give the others role agent; or use cluster_backend etcd"
-        )
-    return faults

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from fabricd.config import Config
 from fabricd.errors import FabricError
 from fabricd.locations import read_secret_file
 from fabricd.scopes import Grants, grant_of_token, read_grants
 from fabricd.tls import KeyPair, client_context, not_after, server_context
-
-if TYPE_CHECKING:
-    from fabricd.config import Config
 
 T = TypeVar("T")
 
@@ -58,7 +56,7 @@ class Credentials:
         return self.peers.token
 
 
-def read_credentials(config: "Config", faults: list[str]) -> Credentials:
+def read_credentials(config: Config, faults: list[str]) -> Credentials:
     """Read all files that the configuration names; add a sentence to ``faults`` for each thing that is wrong."""
     signature = files_signature(config)  # before they are read: a change in between is seen the next time
 
@@ -98,7 +96,7 @@ def read_credentials(config: "Config", faults: list[str]) -> Credentials:
     )
 
 
-def contradictions(config: "Config", credentials: Credentials) -> list[str]:
+def contradictions(config: Config, credentials: Credentials) -> list[str]:
     """Return what does not fit together, one sentence each."""
     faults = []
     if config.beyond_loopback and config.token_file is None and config.access_file is None:
@@ -120,7 +118,7 @@ def contradictions(config: "Config", credentials: Credentials) -> list[str]:
     return faults
 
 
-def warnings(config: "Config", credentials: Credentials, now: datetime | None = None) -> tuple[str, ...]:
+def warnings(config: Config, credentials: Credentials, now: datetime | None = None) -> tuple[str, ...]:
     """Return what works, and should not stay as it is; one sentence each."""
     told = []
     if config.beyond_loopback and credentials.server_tls is None:
@@ -131,7 +129,7 @@ def warnings(config: "Config", credentials: Credentials, now: datetime | None = 
     return (*told, *expiry(config, credentials, now))
 
 
-def expiry(config: "Config", credentials: Credentials, now: datetime | None = None) -> tuple[str, ...]:
+def expiry(config: Config, credentials: Credentials, now: datetime | None = None) -> tuple[str, ...]:
     """Return a sentence when the daemon's certificate ends soon, or has ended."""
     end, now = credentials.not_after, now or datetime.now(UTC)
     if end is None or end - now >= SOON:
@@ -140,7 +138,7 @@ def expiry(config: "Config", credentials: Credentials, now: datetime | None = No
     return (f"the certificate {config.tls_certificate_file} {when}: renew it, it is read again by itself",)
 
 
-def files_signature(config: "Config") -> tuple[object, ...]:
+def files_signature(config: Config) -> tuple[object, ...]:
     """Return what is another when one of the files is."""
     return tuple(_status(path) for path in _files(config))
 
@@ -151,7 +149,7 @@ def _pair(certificate_file: Path | None, key_file: Path | None) -> KeyPair | Non
     return KeyPair(certificate_file=certificate_file, key_file=key_file)
 
 
-def _files(config: "Config") -> list[Path]:
+def _files(config: Config) -> list[Path]:
     every = (
         config.tls_certificate_file,
         config.tls_key_file,

@@ -16,7 +16,7 @@ PREFIX = "FABRICD_"
 _FILE_MAX_BYTES = 1 << 20
 #: A misspelt variable is a fault only when it is this near to a setting: other programs may use the prefix too.
 _NEAR = 0.85
-#: Read by clients and by ``fabricd.config.load`` itself.
+#: Read by clients and by ``fabricd.config_load`` itself.
 _NO_SETTINGS = frozenset(
     PREFIX + name
     for name in ("CONFIG", "URL", "GROUP_SECRET", "GROUP_SECRET_FILE", "CA_FILE", "CERTIFICATE_FILE", "KEY_FILE")

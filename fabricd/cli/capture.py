@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from fabricd import config
 from fabricd.capture import read_capture, redacted, take, write_capture
 from fabricd.cli.options import ConfigFile, ReplayFile, Root, manual
 from fabricd.config import Config
+from fabricd.config_load import load
 from fabricd.errors import ConfigError, InputError
 from fabricd.locations import read_secret_file
 from fabricd.probe.base import Probe, ProbeContext, Roots
@@ -49,7 +49,7 @@ def capture(
 def _settings(file: Path | None) -> Config:
     """Return the configuration; a capture needs none, and who takes it may not be allowed to read the daemon's."""
     try:
-        return config.load(file).config
+        return load(file).config
     except ConfigError as error:
         if file is not None:
             raise

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from fabricd import __version__, config
+from fabricd import __version__, config_load
 from fabricd.capture import Replay, read_capture, source_of
 from fabricd.cli import capture
 from fabricd.cli.cluster_replay import cluster_in, first_in, others_in
 from fabricd.cli.options import ConfigFile, ReplayFile, Root, manual
 from fabricd.cli.table import print_snapshot
-from fabricd.config import Config, Loaded
+from fabricd.config import RULES, Config
+from fabricd.config_load import Loaded
 from fabricd.errors import FabricError, InputError
 from fabricd.loading import no_collecting
 from fabricd.model.cluster import ClusterStatus
@@ -44,7 +45,7 @@ _CHECK = manual(
     reads="the file, and FABRICD_NAME of each setting",
     status="0 without a fault, 2 with any",
 )
-_SETTINGS = "\n\n".join(f"{key}: {rule.told}" for key, rule in config.RULES.items())
+_SETTINGS = "\n\n".join(f"{key}: {rule.told}" for key, rule in RULES.items())
 
 app = typer.Typer(
     name="fabricd",
@@ -111,7 +112,7 @@ def serve(
     }
 
     def load() -> Loaded:
-        return config.load(config_file, options=options)
+        return config_load.load(config_file, options=options)
 
     loaded = load()
     with no_collecting():
@@ -149,7 +150,7 @@ def facts(
     config_file: ConfigFile = None,
 ) -> None:
     """As root, leave what only root may read (ACS of PCI bridges, LLDP, InfiniBand switches) for the daemon."""
-    ib_fabric = config.load(config_file).config.ib_fabric == "on"
+    ib_fabric = config_load.load(config_file).config.ib_fabric == "on"
     left = leave_facts(ProbeContext(), folder, ib_fabric=ib_fabric)
     for one in left:
         typer.echo(f"{one.file}: {one.outcome}" + (f", {one.reason}" if one.reason else ""))
@@ -159,10 +160,10 @@ def facts(
 
 @app.command(epilog=f"{_CHECK}\n\nSettings, as in the file; in the environment as {PREFIX}NAME:\n\n{_SETTINGS}")
 def check_config(
-    file: Annotated[Path | None, typer.Argument(help=f"By default {config.DEFAULT_FILE} if it exists.")] = None,
+    file: Annotated[Path | None, typer.Argument(help=f"By default {config_load.DEFAULT_FILE} if it exists.")] = None,
 ) -> None:
     """List every fault of a configuration (file and environment) at once; status 2 if there is any."""
-    loaded = config.load(file)
+    loaded = config_load.load(file)
     for told in loaded.warnings:
         typer.echo(f"warning: {told}", err=True)
     if loaded.credentials.not_after is not None:

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from fabricd import config
+from fabricd.config_load import DEFAULT_FILE
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", help=f"Configuration; by default {config.DEFAULT_FILE} if it exists.")
+    Path | None, typer.Option("--config", "-c", help=f"Configuration; by default {DEFAULT_FILE} if it exists.")
 ]
 Root = Annotated[
     Path | None, typer.Option("--root", help="Look at the machine whose files lie here, e.g. a host mounted at /host.")

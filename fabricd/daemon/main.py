@@ -23,7 +23,7 @@ from fabricd.cluster.etcd_store import EtcdStore
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peers import Peers, log_conflicts
 from fabricd.cluster.reading_ahead import read_ahead
-from fabricd.config import Loaded
+from fabricd.config_load import Loaded
 from fabricd.daemon.advertise import listening_url
 from fabricd.daemon.following import etcd_store, peer_settings
 from fabricd.daemon.listeners import UnixListener, listen_tcp

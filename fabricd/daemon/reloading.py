@@ -9,7 +9,8 @@ from functools import partial
 from fabricd import log
 from fabricd.api.services import Services
 from fabricd.background import in_thread
-from fabricd.config import Config, Loaded, keep_unreloadable, needs_restart
+from fabricd.config import Config, keep_unreloadable, needs_restart
+from fabricd.config_load import Loaded
 from fabricd.credentials import Credentials, contradictions, expiry, files_signature, read_credentials
 from fabricd.daemon.notify import Notifier
 from fabricd.errors import ConfigError, FabricError

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabricd.config import RULES, Config, keep_unreloadable, load, needs_restart
+from fabricd.config import RULES, Config, keep_unreloadable, needs_restart
+from fabricd.config_load import load
 from fabricd.errors import ConfigError
 from fabricd.model.network import NetworkRule
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fabricd.config import RULES, Config, load
+from fabricd.config import RULES, Config
+from fabricd.config_load import load
 from fabricd.probe.facts import FOLDER
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -9,7 +9,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from fabricd.config import RULES, Config, load
+from fabricd.config import RULES, Config
+from fabricd.config_load import load
 
 KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"
 #: The oldest that the schemas are there for and that is in use, and the newest.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabricd.config import load
+from fabricd.config_load import load
 from fabricd.errors import AccessError, ConfigError, InputError
 from fabricd.scopes import ALL_SCOPES, Grants, Scope, grant_of_token, names_in_certificate, read_grants
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabricd.config import load
+from fabricd.config_load import load
 from fabricd.credentials import expiry, read_credentials
 from fabricd.errors import ConfigError, FabricError, InputError
 from fabricd.scopes import names_in_certificate

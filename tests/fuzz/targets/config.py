@@ -4,7 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from fabricd.config import RULES, keep_unreloadable, load, needs_restart
+from fabricd.config import RULES, keep_unreloadable, needs_restart
+from fabricd.config_load import load
 from fabricd.errors import ConfigError
 from tests.fuzz.target import ROOT, Target
 
