@@ -59,9 +59,15 @@ def why_late(rendezvous: Rendezvous, plan: GroupPlan, what: str) -> str:
             elsewhere.setdefault(doing, []).append(int(rank))
     for doing, ranks in sorted(elsewhere.items())[:_SHOWN]:
         told.append(f"rank {format_ranges(ranks)} is in {doing or 'no operation'}")
-    with suppress(FabricError):  # the ranks' answers are there all the same
-        told += changes_since(rendezvous.connection, plan)[-_SHOWN:] or _down_now(rendezvous.connection, plan)
+    told += network_changes(rendezvous.connection, plan)
     return "; ".join(told) or "all ranks answer that they are in it"
+
+
+def network_changes(connection: Connection, plan: GroupPlan) -> list[str]:
+    """Return what has changed since the plan was made that concerns it, or what is down; empty where nobody answers."""
+    with suppress(FabricError):
+        return list(changes_since(connection, plan)[-_SHOWN:]) or _down_now(connection, plan)
+    return []
 
 
 def _down_now(connection: Connection, plan: GroupPlan) -> list[str]:

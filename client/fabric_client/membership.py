@@ -44,13 +44,24 @@ class Membership:
         return self._map_watch.changes
 
     def explain(self, error: BaseException, what: str) -> None:
-        """Add to an operation's timeout why it did not end, as far as the daemon and the other ranks can tell."""
-        if isinstance(error, OperationTimeoutError) and "why" not in error.details:
+        """Add to an operation's timeout why it did not end, as far as the daemon and the other ranks can tell.
+
+        And to a start of MPI that failed what has changed on the network.
+        """
+        if not isinstance(error, FabricError) or "why" in error.details:
+            return
+        if isinstance(error, OperationTimeoutError):
             from fabric_client.lateness import why_late
 
             why = why_late(self._rendezvous, self.plan, what)
-            error.details["why"] = why
-            error.message += f": {why}"
+        elif "mpi_ended" in error.details:
+            from fabric_client.lateness import network_changes
+
+            why = "; ".join(network_changes(self._rendezvous.connection, self.plan))
+        else:
+            return
+        error.details["why"] = why
+        error.message += f": {why}" if why else ""
 
     def failure(self, during: str) -> FabricError | None:
         """Return why ``during`` cannot end well any more, or None. Cheap while all is well."""

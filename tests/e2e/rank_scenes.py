@@ -78,6 +78,27 @@ def killed_in_start() -> None:
         comm.all_reduce(ONES)
 
 
+def starts_when_told() -> None:
+    """MPI goes on from its first word to PMI when the file of the second argument is there; then works and ends."""
+    from fabric_client import pmi
+
+    stop = Path(sys.argv[2])
+    answer = pmi.PmiSession.answer
+
+    def held(self: pmi.PmiSession, line: str) -> str | None:
+        if "cmd=init" in line:
+            say(started=True)
+            while not stop.exists():
+                time.sleep(0.01)
+        return answer(self, line)
+
+    pmi.PmiSession.answer = held  # type: ignore[method-assign]  # MPI's own words go through it
+    try:
+        works()
+    finally:
+        say(finally_ran=True)
+
+
 def runs_until_told() -> None:
     """All_reduce until the file of the second argument is there, then close."""
     with create_communicator() as comm:

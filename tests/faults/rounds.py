@@ -220,10 +220,6 @@ def _judged(world: World, plan: Round, rank: int, status: int | None) -> tuple[s
     if status == 0 and last.get("ended") == "well":
         must_fail = plan.moment is Moment.RUNNING and not plan.fault.startswith("daemon")
         return "well", [f"rank {rank} ended well, whatever happened"] if must_fail else []
-    if plan.fault is Fault.STOP and rank == plan.victim and status == -signal.SIGSEGV:
-        return "crashed in MPI when it went on", []  # MPICH 5.0.2 over TCP, whose peers have all ended meanwhile
-    if plan.moment is Moment.JOINING and status not in (0, 1) and "Abort(" in err and "Init_thread" in err:
-        return "MPI's start failed", []  # MPICH ends the process itself, and has said why
     if status != 1 or "error" not in last:
         return f"status {status}", [f"rank {rank} ended with status {status} and no typed error: {err[-1500:]}"]
     kind, text = last["error"], last["text"]

@@ -4,11 +4,13 @@ MPI would not survive.
 
 import signal
 import sys
+from contextlib import contextmanager
 
 import pytest
 
 from tests.faults.rounds import Fault, Moment, Round, play
-from tests.faults.world import make_world
+from tests.faults.world import DATA, make_world
+from tests.support.daemon import eventually
 
 pytestmark = [pytest.mark.root, pytest.mark.mpi]
 
@@ -34,16 +36,44 @@ def test_every_rank_ends_in_time_and_nothing_is_left(world, fault, moment, hosts
     assert report.wrong == []
 
 
-def test_a_rank_that_goes_on_sending_to_a_killed_one_gets_an_error(world):
-    """MPICH crashes when it starts a message to a peer whose connection it has seen end."""
-    variables = {"WORLD_SIZE": "2", "FABRICD_GROUP": "sends"}
-    scene = [sys.executable, "-m", "tests.e2e.rank_scenes", "killed_under_sends"]
-    jobs = [world.start_rank(rank, f"sends-{rank}", {**variables, "RANK": str(rank)}, scene) for rank in (0, 1)]
+@contextmanager
+def jobs(world, name, *words):
+    """Start two ranks on two hosts, in a scene."""
+    variables = {"WORLD_SIZE": "2", "FABRICD_GROUP": name}
+    scene = [sys.executable, "-m", "tests.e2e.rank_scenes", *words]
+    started = [world.start_rank(rank, f"{name}-{rank}", {**variables, "RANK": str(rank)}, scene) for rank in (0, 1)]
     try:
-        assert [job.wait(40) for job in jobs] == [1, -signal.SIGKILL]
-        assert "RankLostError: group 'sends' lost rank 1" in world.said("sends-0")[1]
+        yield started
     finally:
-        for job in jobs:
+        for job in started:
             job.kill()
             job.wait()
     assert world.left() == []
+
+
+def test_a_rank_that_goes_on_sending_to_a_killed_one_gets_an_error(world):
+    """MPICH crashes when it starts a message to a peer whose connection it has seen end."""
+    with jobs(world, "sends", "killed_under_sends") as started:
+        assert [job.wait(40) for job in started] == [1, -signal.SIGKILL]
+        assert "RankLostError: group 'sends' lost rank 1" in world.said("sends-0")[1]
+
+
+def test_a_start_of_mpi_that_finds_no_network_is_an_error_that_names_the_link(world, tmp_path):
+    """MPICH calls exit in the thread that starts it."""
+    go = tmp_path / "go"
+    with jobs(world, "start", "starts_when_told", str(go)) as started:
+        eventually(lambda: all("started" in world.said(f"start-{rank}")[0] for rank in (0, 1)), 30)
+        link = world.hosts[1].link(DATA)
+        link.pull()
+        try:
+            go.touch()
+            assert [job.wait(40) for job in started] == [1, 1]
+        finally:
+            link.plug()
+            world.settle()
+        said = [world.said(f"start-{rank}") for rank in (0, 1)]
+        assert any("Abort(" in err for _, err in said)
+        for out, err in said:
+            assert "finally_ran" in out
+            last = err.strip().splitlines()[-1]
+            assert "MPI did not start; its reason is on standard error: h1: data (planned) " in last

@@ -97,6 +97,15 @@ def test_connections_of_other_code_are_left_alone(make):
                     assert hears_end(mine, 5)
 
 
+@pytest.mark.parametrize(
+    ("transports", "held"),
+    [(None, True), ("self,sm,tcp", True), ("all", True), ("^rc", True), ("self,sm", False), ("^tcp", False)],
+)
+def test_ucx_is_told_nothing_that_it_has_no_use_for(transports, held):
+    environ = {} if transports is None else {"UCX_TLS": transports}
+    assert bool(HeldEnds(environ).variables) is held
+
+
 def test_whoever_sets_the_keepalive_hears_all(make):
     held, ends = make({KEEPALIVE: "10s"})
     assert (held.hold(), held.variables) == (0, {})

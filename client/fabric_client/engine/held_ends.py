@@ -15,6 +15,7 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 
+from fabric_client.engine.settings import may_use_tcp
 from fabric_client.sever import own_sockets, tcp_sockets
 
 # asm-generic/socket.h; Python has no names for them.
@@ -44,7 +45,7 @@ class HeldEnds:
     """Those of one MPI. To be made before it starts.
 
     Args:
-        environ: where the user has set UCX's keepalive, nothing is held back.
+        environ: MPI's. Where the user has set UCX's keepalive, or UCX is not to use TCP, nothing is held back.
 
     Attributes:
         variables: to be set while MPI starts.
@@ -52,7 +53,8 @@ class HeldEnds:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         # Half a second more, for UCX cuts off what is less than a second, also what is missing for want of precision.
-        self.variables = {} if KEEPALIVE in environ else {KEEPALIVE: f"{_MARK_SECONDS}500ms"}
+        wanted = KEEPALIVE not in environ and may_use_tcp(environ)  # UCX warns of what it has no use for
+        self.variables = {KEEPALIVE: f"{_MARK_SECONDS}500ms"} if wanted else {}
         self._before = own_sockets()
         self._ports: set[int] = set()  #: on which UCX listens
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from fabric_client.engine import mpi_library
 from fabric_client.engine.base import Pending
+from fabric_client.engine.exit_gate import ExitGate
 from fabric_client.engine.held_ends import KEEPALIVE, HeldEnds
 from fabric_client.engine.mpi import MpiEngine
 from fabric_client.engine.mpi_library import MPI
@@ -29,6 +30,8 @@ _LOG = logging.getLogger("fabric_client")
 _LAST_FENCE_SECONDS = 5.0
 #: A fence that is not complete in time says a moment later who has not come.
 _LAST_WORD_SECONDS = 2.0
+#: MPI may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
+_VERDICT_SECONDS, _GLANCE_SECONDS = 3.0, 0.02
 
 _once = threading.Lock()
 _used = False
@@ -128,11 +131,11 @@ class PlannedStart:
         mpi_library.unlink_segment_at_exit(answer.kvsname, mine.host_index)
         stale = scrub_process_manager()
         bootstrap = {"PMI_FD": str(self._pmi.fd), "PMI_RANK": str(answer.rank), "PMI_SIZE": str(answer.size)}
-        self._ends = HeldEnds(environ)
+        self._ends = HeldEnds({**environ, **chosen})
         self._pmi.start()
         try:
             with variables_set({**self._ends.variables, **chosen, **bootstrap}):
-                mpi_library.initialize(self._while_starting, deadline=self._deadline + _LAST_WORD_SECONDS)
+                self._initialize()
             self._ends.hold()
             os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
             atexit.register(self._answer_finalize, os.getpid())
@@ -144,7 +147,7 @@ class PlannedStart:
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
             mpi_library.unlink_segments(answer.kvsname)
         lines = [f"{mpi_library.library_version()} over UCX, started by this client", *notes]
-        if not self._ends.variables:
+        if KEEPALIVE in environ:
             lines.append(f"{KEEPALIVE} is set: MPI hears by itself that a peer has ended, and may crash then")
         if stale:
             lines.append("removed variables of an outer process manager: " + " ".join(sorted(stale)))
@@ -162,9 +165,30 @@ class PlannedStart:
         left = max(1.0, self._deadline - time.monotonic())
         wait_for(pending, self._failure, timeout=left, what="the start of MPI")
 
-    def _while_starting(self) -> FabricError | None:
-        self._ends.hold()
-        return self._failure()
+    def _initialize(self) -> None:
+        """Start MPI. When it calls ``exit`` instead, that is an exception here, and the program's end is its own."""
+        gate = ExitGate()
+        ended = False
+
+        def check() -> FabricError | None:
+            nonlocal ended
+            self._ends.hold()
+            ended = gate.is_waited_at()
+            return self._why_ended() if ended else self._failure()
+
+        try:
+            mpi_library.initialize(check, deadline=self._deadline + _LAST_WORD_SECONDS)
+        finally:
+            gate.open_when_program_ends() if ended else gate.open()
+
+    def _why_ended(self) -> FabricError:
+        """Return what made MPI end: that a rank is lost says more than what MPI saw of it."""
+        deadline = time.monotonic() + _VERDICT_SECONDS
+        while (verdict := self._failure()) is None and time.monotonic() < deadline:
+            time.sleep(_GLANCE_SECONDS)
+        if verdict is not None:
+            return verdict
+        return EngineError("MPI did not start; its reason is on standard error", details={"mpi_ended": True})
 
     def _failure(self) -> FabricError | None:
         return self._pmi.failure or self._check("the start of MPI")

@@ -167,6 +167,13 @@ def may_use_rdma(variables: Mapping[str, str], view: LocalView) -> bool:
     return named and any(hca.usable for hca in view.hcas)
 
 
+def may_use_tcp(variables: Mapping[str, str]) -> bool:
+    """Tell whether UCX, with these variables in its environment, may take TCP."""
+    value = variables.get("UCX_TLS", "all")
+    names = value.removeprefix("^").replace("\\", "").split(",")
+    return "tcp" not in names if value.startswith("^") else not {"all", "tcp"}.isdisjoint(names)
+
+
 def is_of_process_manager(name: str) -> bool:
     """Tell whether an environment variable is one by which an MPI launcher and its ranks find each other."""
     return name.startswith(_MANAGER_PREFIXES) or name in _MANAGER_NAMES
