@@ -7,7 +7,7 @@ from typing import Any
 
 from fabric_client.engine.base import Engine
 from fabric_client.family import Family
-from fabric_client.membership import PAUSE_SECONDS, Membership
+from fabric_client.membership import NO_NEWS, Membership, News
 from fabric_client.work import Work
 from fabricd.errors import CommunicatorError, EngineError, FabricError
 
@@ -40,7 +40,7 @@ class Lifetime:
         self.closed = False
         self.parent = parent
         self._family: Family = Family() if parent is None else parent._family
-        self._watch = None if membership is None else membership.watch
+        self._news: News = NO_NEWS if membership is None else membership.watch
         #: One look before each operation: neither closed, nor broken, nor in a forked child.
         self._usable = True
         self._forked = False
@@ -61,9 +61,6 @@ class Lifetime:
     def _look_up(self, now: float, what: str) -> None:
         """Raise what the group has come to, before an operation is started."""
         since, self._started = self._started, now
-        watch = self._watch
-        if watch is None or not (watch.alert or now - since > PAUSE_SECONDS):
-            return  # as always, which small messages are grateful for
         error = None if self.membership is None else self.membership.before_start(now, since, what)
         if error is not None:
             raise error

@@ -1,7 +1,7 @@
 """A rank's place in a running group: who is lost, and how to go."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fabric_client.rendezvous import Rendezvous
 from fabric_client.watch import GroupWatch
@@ -14,6 +14,20 @@ if TYPE_CHECKING:  # what most ranks never ask is loaded when it is asked
 
 #: Who starts nothing for longer may have been stopped, and its group be over meanwhile.
 PAUSE_SECONDS = 1.0
+
+
+class News(Protocol):
+    """Tells whether something happened that may concern an operation; cheap to read."""
+
+    alert: bool
+
+
+class _NoNews:
+    alert = False
+
+
+#: Of a communicator whose ranks a launcher looks after.
+NO_NEWS: News = _NoNews()
 
 
 class Membership:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fabric_client.engine.base import ENDED, Engine, Pending, PendingEngine
 from fabric_client.lifetime import Lifetime
-from fabric_client.membership import Membership
+from fabric_client.membership import PAUSE_SECONDS, Membership
 from fabric_client.progress import spins_for, wait_for
 from fabric_client.stats import Tally
 from fabric_client.work import Work
@@ -82,7 +82,9 @@ class Runner(Lifetime):
         pending: Pending | None = None
         began = time.monotonic()
         try:
-            self._look_up(began, what)
+            if self._news.alert or began - self._started > PAUSE_SECONDS:
+                self._look_up(began, what)
+            self._started = began
             pending = start(*arguments)
             if pending is not ENDED and not pending.test():
                 self._wait(pending, what, timeout, arguments)

@@ -99,9 +99,9 @@ class PairLink:
         self._run_silent: Any = silent.run
         self._send: Any = connection.sendmsg
         self._read = connection.recv_into
-        epoll = select.epoll()  # asking this takes a third of what Python takes to find nothing by reading
-        epoll.register(connection, select.EPOLLIN)
-        self._poll = epoll.poll
+        poll = select.poll()  # asking takes half of what Python takes to find nothing by reading
+        poll.register(connection, select.POLLIN)
+        self._poll = poll.poll
         UNDER_WAY.append(self._advance_quietly)
 
     def start(self, source: Array, target: Array) -> Pending:
@@ -143,7 +143,7 @@ class PairLink:
                 raise self._error
             if self._unsent:
                 self._flush()
-            if not self._poll(0, 1):
+            if not self._poll(0):
                 return
             try:
                 while self._waiting and self._has_come(self._waiting[0].form):
