@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 from fabric_client.locate import DaemonAddress, find_tls
 from fabric_client.transport import Answer, TransientError, Transport
 from fabricd.errors import BusyError, FabricError
-from fabricd.model.codec import from_json, to_json
 
 T = TypeVar("T")
 
@@ -74,12 +73,16 @@ class Connection:
         if wait > 0:
             query["wait"] = f"{wait:.3f}"
         headers = {"Accept": accept} if accept else {}
+        content = None
         if body is not None:
+            from fabricd.model.codec import to_json  # a launcher, which ranks wait for, asks without
+
             headers["Content-Type"] = "application/json"
+            content = to_json(body)
         answer = self._transport.ask(
             method,
             f"{path}?{urlencode(query)}" if query else path,
-            body=None if body is None else to_json(body),
+            body=content,
             headers=headers,
             seconds=seconds + wait,
         )
@@ -116,17 +119,20 @@ class Connection:
             FabricError: what the daemon answered.
             ParseError: an answer that is not a ``kind``.
         """
-        content = self.request("GET", path, params=params, wait=wait, seconds=seconds)
-        return from_json(content, kind, what=f"answer of {self.address} to {path}")
+        return self._decoded(self.request("GET", path, params=params, wait=wait, seconds=seconds), kind, path)
 
     def post(self, path: str, kind: type[T], *, body: Any, seconds: float = ANSWER_SECONDS) -> T:
         """Return the answer to a question that is a model; see :meth:`get`."""
-        content = self.request("POST", path, body=body, seconds=seconds)
-        return from_json(content, kind, what=f"answer of {self.address} to {path}")
+        return self._decoded(self.request("POST", path, body=body, seconds=seconds), kind, path)
 
     def close(self) -> None:
         """Close every connection."""
         self._transport.close()
+
+    def _decoded(self, content: bytes, kind: type[T], path: str) -> T:
+        from fabricd.model.codec import from_json  # see ask
+
+        return from_json(content, kind, what=f"answer of {self.address} to {path}")
 
     def _error(self, status: int, content: bytes) -> FabricError:
         from fabric_client.answer_errors import error_from_answer  # when there is one

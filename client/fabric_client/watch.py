@@ -137,7 +137,8 @@ class GroupWatch:
                 return
             lasted = time.monotonic() - opened > _RECONNECT_MAX_SECONDS
             pause = _RECONNECT_FIRST_SECONDS if lasted else min(_RECONNECT_MAX_SECONDS, pause * 2)
-            time.sleep(pause)
+            if not self._stopped:  # or who stops this would wait in vain
+                time.sleep(pause)
 
     def _opened(self) -> Answer:
         rendezvous = self._rendezvous

@@ -271,11 +271,14 @@ def test_what_nohup_ignores_stays_ignored(url):
         assert job.wait(15) == 0
 
 
-def test_a_launcher_ended_while_its_daemon_starts_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("milliseconds", [0, 1, 2, 4])
+def test_a_launcher_ended_while_its_daemon_starts_leaves_nothing(tmp_path, milliseconds):
+    # Some of these find it between the folder and the end of a fork.
     env = {**os.environ, "FABRICD_SOCKET": str(tmp_path / "none.sock"), "TMPDIR": str(tmp_path)}
     command = [FABRICCTL, "run", "-n", "1", "--", "sleep", "60"]
     with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as job:
         eventually(lambda: list(tmp_path.glob("fabricd-*")))
+        time.sleep(milliseconds / 1000)
         job.terminate()
         assert job.wait(15) == 143
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fabric_client.cli.show import clean
+from fabric_client.cli.clean import clean
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.device import Gpu, InterfaceKind
 from fabricd.model.infiniband import IbFabric, IbLink, IbSwitch

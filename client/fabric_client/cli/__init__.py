@@ -1,6 +1,8 @@
 """The client's command line: ``fabricctl``."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 from fabricd.install import install_line
@@ -13,7 +15,7 @@ def main() -> NoReturn:
     open_standard_streams()
     try:
         with no_collecting():
-            from fabric_client.cli.main import run
+            run = _command()
     except ModuleNotFoundError as error:
         if (error.name or "fabricd").split(".")[0] in ("fabricd", "fabric_client"):
             raise
@@ -24,3 +26,18 @@ def main() -> NoReturn:
     except KeyboardInterrupt:  # the imports take a moment
         sys.exit(130)
     sys.exit(flushed("fabricctl", run()))
+
+
+def _command() -> Callable[[], int]:
+    """Return what runs the command line: for plain ``run`` nothing else is loaded, for a job waits for its launcher."""
+    if sys.argv[1:2] == ["run"]:
+        from fabric_client.cli.run_options import read_plainly
+
+        if (plain := read_plainly(sys.argv[2:])) is not None:
+            from fabric_client.cli.closing import exit_status
+            from fabric_client.cli.run_job import run_here
+
+            return partial(exit_status, partial(run_here, *plain))
+    from fabric_client.cli.main import run
+
+    return run

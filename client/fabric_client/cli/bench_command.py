@@ -7,7 +7,8 @@ import typer
 
 from fabric_client.cli.bench_options import BenchOptions
 from fabric_client.cli.launcher import Job, run_job
-from fabric_client.cli.run_command import GroupOption, job_environment
+from fabric_client.cli.run_command import GroupOption
+from fabric_client.cli.run_job import job_environment
 from fabricd.model.codec import to_json
 
 

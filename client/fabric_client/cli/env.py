@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from fabric_client.cli.clean import clean
 from fabric_client.cli.env_format import nccl_conf_text, shell_text, slurm_text
 from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
-from fabric_client.cli.show import clean, print_json
+from fabric_client.cli.show import print_json
 from fabric_client.cli.source import FromOption, load
 from fabric_client.cli.topology_option import TopologyOption, with_topology
 from fabric_client.joining import local_view

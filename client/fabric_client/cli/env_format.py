@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from fabric_client.cli.show import clean
+from fabric_client.cli.clean import clean
 from fabricd.errors import InputError
 from fabricd.model.plan import Setting
 

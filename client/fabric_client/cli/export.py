@@ -9,11 +9,11 @@ from typing import Annotated
 import msgspec
 import typer
 
+from fabric_client.cli.clean import clean
 from fabric_client.cli.job_machines import JobMachines, job_machines
 from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
 from fabric_client.cli.placement_option import PlacementOption, read_all
 from fabric_client.cli.ranks_option import RanksOption, parse_ranks
-from fabric_client.cli.show import clean
 from fabric_client.cli.source import FromOption, Source, load, read_input
 from fabric_client.cli.topology_option import TopologyOption, with_topology
 from fabricd.errors import InputError, UnavailableError, UnknownNameError

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fabric_client.cli.launcher import JobPlace, free_port
 from fabric_client.engine.settings import choose_settings
@@ -15,10 +13,6 @@ from fabricd.plan.group_loopback import loopback_of, loopback_settings
 
 if TYPE_CHECKING:
     from fabric_client.joining import Joined
-
-MAX_RANKS = 4096  #: on one host
-HostRankOption = Annotated[int, typer.Option("--node-rank", min=0, help="This host's number among them.")]
-MeetOption = Annotated[float, typer.Option("--meet-timeout", min=0.1, help="Seconds for all hosts to come.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

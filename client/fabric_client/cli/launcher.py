@@ -17,7 +17,7 @@ from fabricd.errors import InputError
 
 #: What is passed on to the ranks; the first two also begin the job's end.
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 #: Between SIGTERM and SIGKILL.
 _KILL_SECONDS = 3.0
 #: For what is still to be written when a rank or the job has ended.
@@ -108,7 +108,7 @@ async def _run(job: Job) -> int:
 
 def end_on_signals() -> None:
     """Make signals that would end this process unwind it, so that what it has made is removed."""
-    for number in _ENDING - {signal.SIGINT}:  # Python does so for that one
+    for number in ENDING - {signal.SIGINT}:  # Python does so for that one
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice stands
             signal.signal(number, _unwind)
 
@@ -241,7 +241,7 @@ class _Run:
         self._end_now()
 
     def _signalled(self, number: signal.Signals) -> None:
-        if number not in _ENDING:
+        if number not in ENDING:
             self._send(number)
             return
         if self._ending is not None and self._status:

@@ -6,16 +6,15 @@ shall not wait for what plans.
 
 import importlib
 import os
-import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from fabric_client.cli.closing import at_end
+from fabric_client.cli.closing import exit_status
 from fabric_client.cli.manual import WHOLE, epilog
 from fabricd import __version__
-from fabricd.errors import FabricError, UnavailableError
+from fabricd.errors import UnavailableError
 from fabricd.install import install_line
 from fabricd.loading import no_collecting
 
@@ -93,26 +92,7 @@ def run() -> int:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # its own, from a private module
 
         completion_init()
-    try:
-        app()
-    except FabricError as error:
-        _complain(error, keep="\n")
-        return error.exit_status
-    except OSError as error:  # of standard output or temporary files: a full disk, a terminal that went away
-        _complain(error)
-        return 1
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(bool(end.code))
-    finally:
-        at_end.close()
-    return 0
-
-
-def _complain(error: Exception, *, keep: str = "") -> None:
-    from fabric_client.cli.show import clean  # loads what draws tables
-
-    # Messages name what machines and files call their parts.
-    sys.stderr.write(f"fabricctl: {clean(error, keep=keep)}\n")
+    return exit_status(app)
 
 
 @app.callback(invoke_without_command=True)

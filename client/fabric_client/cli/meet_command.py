@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from fabric_client.cli.env_format import shell_text
-from fabric_client.cli.job_place import HostRankOption, Meeting, MeetOption
+from fabric_client.cli.host_options import HostRankOption, MeetOption
+from fabric_client.cli.job_place import Meeting
 from fabric_client.cli.meeting import meet
 from fabric_client.cli.show import print_json
 from fabricd.model.plan import Setting

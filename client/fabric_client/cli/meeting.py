@@ -4,8 +4,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fabric_client.cli.job_place import MAX_RANKS, Meeting, chosen_of
+from fabric_client.cli.job_place import Meeting, chosen_of
 from fabric_client.cli.launcher import JobPlace, free_port
+from fabric_client.cli.run_options import MAX_RANKS
 from fabric_client.endpoints import checked_endpoint
 from fabric_client.environment import Identity, identify
 from fabric_client.joining import join_group, local_view

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from fabric_client.cli.clean import clean
 from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
 from fabric_client.cli.placement_option import PlacementOption, read_all
 from fabric_client.cli.ranks_option import parse_ranks
-from fabric_client.cli.show import clean, console, print_json, table
+from fabric_client.cli.show import console, print_json, table
 from fabric_client.cli.source import FromOption, JsonOption, load, read_input
 from fabricd.errors import InputError
 from fabricd.model.codec import from_json

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fabric_client.cli.launcher import die_with_parent
+from fabric_client.cli.launcher import ENDING, die_with_parent
 from fabric_client.connection import Connection
 from fabric_client.locate import DaemonAddress, find_daemon, find_token
 from fabricd.errors import FabricError, UnavailableError
@@ -66,20 +66,44 @@ def _own_daemon() -> Iterator[str]:
         (directory / "fabricd.toml").write_text("")
         options = ["--config", str(directory / "fabricd.toml"), "--port", "0", "--socket", str(socket)]
         options += ["--ready-file", str(ready), "--log-level", "warning"]
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
-            [sys.executable, "-c", _SERVE, "serve", *options],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the ranks; the daemon goes after them
-            preexec_fn=die_with_parent,
-        )
-        try:
-            facts = _wait_ready(process, ready)
-            sys.stderr.write(f"fabricctl: no daemon runs here; started one for this job (pid {process.pid})\n")
-            sys.stderr.flush()
-            yield f"unix:{facts['socket']}" if facts.get("socket") else str(facts["url"])
-        finally:
-            _stop(process)
+        with _signals_held() as let_go:
+
+            def prepare() -> None:
+                die_with_parent()
+                let_go()  # in the child
+
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
+                [sys.executable, "-c", _SERVE, "serve", *options],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the ranks; the daemon goes after them
+                preexec_fn=prepare,
+            )
+            try:
+                let_go()
+                facts = _wait_ready(process, ready)
+                sys.stderr.write(f"fabricctl: no daemon runs here; started one for this job (pid {process.pid})\n")
+                sys.stderr.flush()
+                yield f"unix:{facts['socket']}" if facts.get("socket") else str(facts["url"])
+            finally:
+                _stop(process)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[Callable[[], None]]:
+    """Hold back signals that end this process until the function that is yielded is called.
+
+    Their handlers raise, and Python takes no notice of what is raised in the functions that it calls at a fork.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+
+    def let_go() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        yield let_go
+    finally:
+        let_go()
 
 
 def _wait_ready(process: "subprocess.Popen[bytes]", ready: Path) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
-from fabric_client.cli.show import clean, console, table, text
+from fabric_client.cli.clean import clean
+from fabric_client.cli.show import console, table, text
 from fabricd.model.path import Estimate, Path, PathAnswer
 from fabricd.units import format_bandwidth, format_latency, format_size, format_time
 

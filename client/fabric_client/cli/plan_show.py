@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from fabric_client.cli.show import clean, console, table
+from fabric_client.cli.clean import clean
+from fabric_client.cli.show import console, table
 from fabricd.model.collective import Alternative, Channel, CollectivePlan, Prediction, Search
 from fabricd.model.path import Hop
 from fabricd.units import format_bandwidth, format_count, format_size

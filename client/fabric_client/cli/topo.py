@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fabric_client.cli.clean import clean
 from fabric_client.cli.ranks_option import parse_ranks
-from fabric_client.cli.show import clean, console, print_json, print_page, table, text
+from fabric_client.cli.show import console, print_json, print_page, table, text
 from fabric_client.cli.source import FromOption, JsonOption, load
 from fabric_client.cli.topo_switches import switch_tables
 from fabric_client.cli.topo_tree import tree_of

@@ -3,7 +3,8 @@
 from rich.text import Text
 from rich.tree import Tree
 
-from fabric_client.cli.show import clean, text
+from fabric_client.cli.clean import clean
+from fabric_client.cli.show import text
 from fabricd.graph.graph import Graph, LinkKind, Vertex, VertexKind
 from fabricd.graph.networks import NetworkMap
 from fabricd.graph.networks_ip import unusable
