@@ -10,6 +10,7 @@ import contextlib
 import os
 import runpy
 import sys
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,22 @@ DYNAMIC = ("test_spawn", "test_dynproc")
 
 
 class Notes(unittest.TestResult):
-    """Writes a line for each test: what became of it, its name, and the last line of what went wrong."""
+    """Writes a line for each test: what became of it, its name, its seconds, and the last line of what went wrong."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._file = path.open("w", buffering=1)
+        self._begun = time.monotonic()
+
+    def startTest(self, test: Any) -> None:  # noqa: N802 - as unittest names it
+        super().startTest(test)
+        self._begun = time.monotonic()
 
     def note(self, outcome: str, test: Any, why: str = "") -> None:
         """Write one. A test's name is its own; that of a class that could not be set up reads "setUpClass (...)"."""
         last = why.strip().rpartition("\n")[2][:200]
-        self._file.write(f"{outcome}\t{test.id()}\t{last}\n")
+        took = time.monotonic() - self._begun
+        self._file.write(f"{outcome}\t{test.id()}\t{took:.3f}\t{last}\n")
 
     def addSuccess(self, test: Any) -> None:  # noqa: N802 - as unittest names it
         super().addSuccess(test)
@@ -56,7 +63,7 @@ class Notes(unittest.TestResult):
 
     def end(self) -> None:
         """Say that all tests were run."""
-        self._file.write("end\t\t\n")
+        self._file.write("end\t\t\t\n")
 
 
 def run_suite(source: Path, notes: Notes, arguments: list[str]) -> None:

@@ -29,7 +29,7 @@ def main() -> NoReturn:
 
 
 def _command() -> Callable[[], int]:
-    """Return what runs the command line: for plain ``run`` nothing else is loaded, for a job waits for its launcher."""
+    """Return what runs the command line: for a plain ``run`` no more than that takes, because a job waits for it."""
     if sys.argv[1:2] == ["run"]:
         from fabric_client.cli.run_options import read_plainly
 
