@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from fabricd import __version__
-from fabricd.api import admin, events, export, findings, groups, health, measure, node, paths, plans, problem
+from fabricd.api import admin, events, export, findings, groups, health, measure, node, page, paths, plans, problem
 from fabricd.api.gate import Gate
 from fabricd.api.message import json_response, schemas
 from fabricd.api.query import KNOWN_NAMES
@@ -25,6 +25,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     plans.router,
     export.router,
     findings.router,
+    page.router,
     groups.router,
     measure.router,
     admin.router,

@@ -194,8 +194,11 @@ class _Answer:
             self.status = message["status"]
             self.started = time.monotonic()
             timing = f"total;dur={(self.started - self._begun) * 1e3:.2f}".encode()
-            more = [*_WEB_HEADERS, (b"server-timing", timing), *([(b"connection", b"close")] if self._last else [])]
-            message = {**message, "headers": [*message.get("headers", ()), *more]}
+            headers = [*message.get("headers", ())]
+            own = {name for name, _ in headers}  # a page has a policy of its own
+            headers += [(name, value) for name, value in _WEB_HEADERS if name not in own]
+            headers += [(b"server-timing", timing), *([(b"connection", b"close")] if self._last else [])]
+            message = {**message, "headers": headers}
         await self._send(message)
 
 

@@ -16,7 +16,7 @@ ANSWERED_BY_HEADER = "X-Fabricd-Answered-By"
 _ASKED = ("accept", "if-none-match", "last-event-id")
 _ANSWERED = (
     "content-type", "etag", "cache-control", "retry-after", "x-accel-buffering", "x-fabricd-generation",
-    "x-fabricd-instance",
+    "x-fabricd-instance", "content-security-policy",
 )  # fmt: skip
 #: For an answer to come, beyond what the question itself lets it wait; a stream beats more often than that.
 _ANSWER_SECONDS = 8.0

@@ -24,8 +24,17 @@ from fabricd.config import Config
 from fabricd.credentials import Credentials
 from fabricd.findings.find import KnownFindings
 from fabricd.metrics import Metrics
+from fabricd.model.finding import Findings
 from fabricd.paths.ends import Ends
 from fabricd.shortage import Shortages
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFindings:
+    """What was found lately."""
+
+    findings: Findings
+    until: float  #: monotonic time from which it is old
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,6 +60,7 @@ class Services:
     beat_at: float = field(default_factory=time.monotonic)
     clock: Callable[[], float] = time.monotonic
     findings: KnownFindings = field(init=False)
+    kept_findings: KeptFindings | None = None
     measurer: Measurer = field(init=False)
     groups: GroupService = field(init=False)
     overview: Overview = field(init=False)

@@ -3,7 +3,7 @@
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -80,6 +80,10 @@ class History:
                 return EventPage(cursor=self.cursor, resync=True)
         page = tuple(islice(self._events, start - oldest, start - oldest + most))
         return EventPage(cursor=self._at(start + len(page)), events=page)
+
+    def latest(self, most: int) -> Sequence[Event]:
+        """Return the last events, the latest first."""
+        return tuple(islice(reversed(self._events), most))
 
     async def wait(self, cursor: str | None, seconds: float, most: int = PAGE) -> EventPage:
         """Return what came after a cursor, as ``since`` does, as soon as there is something, or after so many seconds.

@@ -14,7 +14,7 @@ from tests.support.daemon import daemon
 from tests.support.doc_examples import DOCS, blocks, differences
 
 PAGE = DOCS / "api.md"
-_ROW = re.compile(r"^\| `([A-Z]+) (/\S+)` \| (\w*) ?\|", re.MULTILINE)
+_ROW = re.compile(r"^\| `([A-Z]+) (/\S*)` \| (\w*) ?\|", re.MULTILINE)
 _CODES = re.compile(r"^\| (\d{3}) \| (.*) \|$", re.MULTILINE)
 #: Of the client's own side, and of a daemon that does not start.
 _NEVER_ANSWERED = {"communicator-error", "operation-timeout", "engine-error", "config-error"}

@@ -1,0 +1,115 @@
+"""The page for browsers of a real daemon: what it shows, and that nothing but its own style may come with it."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+from fabricd.api.page import _event, _finding, _network, _node, _table
+from fabricd.model.cluster import NodeState, NodeStatus
+from fabricd.model.event import Event, EventKind
+from fabricd.model.finding import Finding, Severity
+from fabricd.model.network import Network
+from fabricd.model.path import Transport
+from tests.support.daemon import daemon, eventually
+from tests.support.etcd import free_port
+
+VOID = frozenset({"meta"})
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m&\"'"
+
+
+class Page(HTMLParser):
+    """Texts by heading, and a fault for every element that is not closed, or that does something."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_the_page_shows_nodes_findings_and_what_changed(tmp_path):
+    ports = [free_port(), free_port()]
+    config = tmp_path / "c.toml"
+    config.write_text(f"peers = {json.dumps([f'http://127.0.0.1:{port}' for port in ports])}\n")
+    with (
+        daemon(tmp_path, "-c", str(config), "--port", str(ports[0]), name="n0") as n0,
+        daemon(tmp_path, "-c", str(config), "--port", str(ports[1]), name="n1") as n1,
+    ):
+        eventually(lambda: {"n1", "node_joined"} <= set(Page(n0.get("/").text).texts), 20, told=[n0, n1])
+        answer = n0.get("/")
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        page = Page(answer.text)
+        assert {"Findings", "Nodes", "Networks", "Lately", "n0", "n1", "this node"} <= set(page.texts)
+        assert page.seen <= {
+            "html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "a", "span",
+            "table", "thead", "tbody", "tr", "th", "td",
+        }  # fmt: skip
+        for one in n0.get("/v1/findings").json()["findings"]:
+            assert one["code"] in page.texts
+
+
+def test_nothing_but_its_own_style_may_come_with_it(tmp_path):
+    with daemon(tmp_path, name="n0") as n0:
+        answer = n0.get("/")
+        style = re.search("<style>(.*?)</style>", answer.text, re.DOTALL)
+        assert style is not None
+        digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+        policies = answer.headers.get_list("content-security-policy")
+        assert len(policies) == 1
+        assert f"style-src 'sha256-{digest}'" in policies[0]
+        assert "default-src 'none'" in policies[0]
+        assert n0.get("/livez").headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+
+
+def test_an_agent_passes_the_page_on_with_its_policy(tmp_path):
+    ports = [free_port(), free_port()]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    config, agent_config = tmp_path / "c.toml", tmp_path / "a.toml"
+    config.write_text(f"peers = {json.dumps(urls)}\nmap_nodes = {json.dumps(urls[:1])}\n")
+    agent_config.write_text(config.read_text() + 'role = "agent"\n')
+    with (
+        daemon(tmp_path, "-c", str(config), "--port", str(ports[0]), name="m0"),
+        daemon(tmp_path, "-c", str(agent_config), "--port", str(ports[1]), name="a0") as a0,
+    ):
+        answer = a0.get("/")
+        assert answer.status_code == 200
+        assert len(answer.headers.get_list("content-security-policy")) == 1
+        assert "style-src" in answer.headers["content-security-policy"]
+
+
+def test_names_that_others_chose_are_only_shown():
+    rows = [
+        _finding(Finding(code="facts-conflict", severity=Severity.NOTE, what=HOSTILE, evidence=(HOSTILE,))),
+        _node(NodeStatus(node_id="x", name=HOSTILE, state=NodeState.OK, reason=HOSTILE)),
+        _network(Network(name=HOSTILE, transport=Transport.ETHERNET, reason=HOSTILE)),
+        _event(Event(kind=EventKind.LINK_DOWN, node=HOSTILE, subject=HOSTILE, before=HOSTILE, detail=HOSTILE)),
+    ]
+    for row in rows:
+        text = _table("T", ["c"], [row], "")
+        page = Page(text)
+        assert page.seen <= {"h2", "table", "thead", "tbody", "tr", "th", "td", "span"}
+        assert "\x1b" not in text
+        assert "<img src=x onerror=alert(1)>\\x1b[31m&\"'" in page.texts
+
+
+def test_a_long_table_says_how_many_more_there_are():
+    text = _table("T", ["c"], (["x"] for _ in range(1000)), "")
+    assert text.count("<tr>") == 201
+    assert "and 800 more" in text
