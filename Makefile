@@ -2,7 +2,7 @@
 # ARGS="..." goes on to what the target runs: make test ARGS="tests/unit -k paths"
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test test-etcd test-systemd test-faults test-large test-mpi4py test-slurm test-alerts test-container rdma test-schema fuzz check bench soak load bundle lock audit clean
+.PHONY: help setup setup-tests demo test test-etcd test-systemd test-faults test-large test-mpi4py test-slurm test-alerts test-container test-limits rdma test-schema fuzz check bench soak load bundle lock audit clean
 
 ARGS ?=
 MINUTES ?= 60
@@ -53,6 +53,9 @@ test-alerts: setup-tests ## the alert rules by promtool (Debian's, unpacked in b
 
 test-container: setup-tests ## the container's image, built by buildah and run as in Kubernetes (root, apt); a minute, the first time 3
 	@python -m tests.container $(ARGS)
+
+test-limits: setup-tests ## a daemon in control groups that allow too little memory, and too few tasks (root); a minute
+	@python -m tests.limits $(ARGS)
 
 rdma: setup-tests ## RDMA done by software in two virtual machines: probes, daemon, a job over RoCE; about 2 min
 	@python -m tests.rdma $(ARGS)
