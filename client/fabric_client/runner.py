@@ -13,7 +13,7 @@ from fabric_client.membership import PAUSE_SECONDS, Membership
 from fabric_client.progress import spins_for, wait_for
 from fabric_client.stats import Tally
 from fabric_client.work import Work
-from fabricd.errors import EngineError, FabricError, InputError, RankLostError
+from fabricd.errors import EngineError, FabricError, InputError, OperationTimeoutError, RankLostError
 
 #: How long a rank that ends without close() waits for the others to end, too.
 _EXIT_SECONDS = 2.0
@@ -109,6 +109,10 @@ class Runner(Lifetime):
                 arguments=arguments,
                 spins=self.spins,
             )
+        except OperationTimeoutError as error:
+            if self.membership is not None:  # now, for the others ask as well, and this rank is still in it
+                self.membership.explain(error, what)
+            raise
         finally:
             blocked.pop(thread, None)
 
