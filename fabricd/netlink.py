@@ -129,8 +129,8 @@ def nested(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def unsigned(value: bytes | None) -> int | None:
-    """Return an attribute's number; None where there is none."""
-    return int.from_bytes(value, sys.byteorder) if value else None
+    """Return an attribute's number; None where there is none, or where it is longer than any number of the kernel's."""
+    return int.from_bytes(value, sys.byteorder) if value and len(value) <= 8 else None
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, int, int]]:

@@ -21,6 +21,7 @@ CHECKS = (
     units.files,
     units.root_facts,
     units.journal,
+    units.stuck_journal,
     units.reloads,
     units.crash,
     units.hang,

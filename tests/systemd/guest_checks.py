@@ -15,7 +15,9 @@ from guest_tools import (
     UNIT,
     Journal,
     answers,
+    break_off,
     get,
+    get_text,
     main_pid,
     new_process,
     run,
@@ -113,6 +115,30 @@ def journal() -> str:
     ready = [one for one in entries if one["MESSAGE"].startswith("fabricd.daemon: ready")]
     assert [one["PRIORITY"] for one in ready] == ["6"], ready
     return str(ready[0]["MESSAGE"])
+
+
+def stuck_journal() -> str:
+    """A journal that hangs keeps the daemon from nothing; what was lost meanwhile is told when it goes on."""
+    before, seen = CONFIG.read_text(), Journal()
+    CONFIG.write_text(before.replace('log_level = "info"', 'log_level = "debug"'))
+    run("systemctl", "reload", UNIT)
+    journald = int(told("MainPID", "systemd-journald.service"))
+    os.kill(journald, signal.SIGSTOP)
+    try:
+        lines = 0
+        while "short of log" not in get_text("/readyz"):
+            assert lines < 10_000, get_text("/readyz")
+            break_off(100)
+            lines += 100
+        assert answers()
+        assert get("/v1/node")["node"]
+    finally:
+        os.kill(journald, signal.SIGCONT)
+    break_off(1)
+    seen.wait_for("records were dropped")
+    CONFIG.write_text(before)
+    run("systemctl", "reload", UNIT)
+    return f"after {lines} lines; " + next(line for line in seen.text().splitlines() if "were dropped" in line)
 
 
 def reloads() -> str:

@@ -1,6 +1,7 @@
 """What the checks are made of. Standard library only: they run on the Python of Debian."""
 
 import json
+import socket
 import subprocess
 import time
 import urllib.error
@@ -47,6 +48,21 @@ def get(path: str) -> Any:
     """Return the daemon's answer over the TCP port."""
     with urllib.request.urlopen(URL + path, timeout=PATIENCE_SECONDS) as response:
         return json.load(response)
+
+
+def get_text(path: str) -> str:
+    """Return the daemon's answer, which is text."""
+    with urllib.request.urlopen(URL + path, timeout=PATIENCE_SECONDS) as response:
+        return str(response.read().decode())
+
+
+def break_off(count: int) -> None:
+    """Begin requests and leave in the middle, each of which is a line of the log at level "debug"."""
+    for _ in range(count):
+        with socket.create_connection(("127.0.0.1", 7470), timeout=PATIENCE_SECONDS) as one:
+            one.sendall(b"POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+            one.shutdown(socket.SHUT_WR)
+            one.recv(1)  # it has noticed
 
 
 def running_version() -> str:
