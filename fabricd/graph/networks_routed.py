@@ -147,11 +147,20 @@ class Routes:
         """Return those of what comes from no address in particular: of the main table alone."""
         return Routes(replace(self._snapshot, routing_rules=())) if self._rules else self
 
-    def longest(self, address: str) -> list[str]:
-        """Return the interfaces of the routes of the longest prefix, of all tables as if they were one."""
-        tables = (self._main, *(table for _, table in self._rules))
-        found = sorted((route for table in tables for route in table.over(address)), reverse=True)
-        return sorted({interface for length, interface in found if length == found[0][0]})
+    def longest(self, targets: Targets, interface: str = "") -> list[int]:
+        """Return the length of the longest prefix to each target, of all tables as if they were one; -1 for none.
+
+        Args:
+            targets: where to.
+            interface: of routes by this one alone; "" of all.
+        """
+        found = [-1] * len(targets)
+        routes = [route for table in (self._main, *(table for _, table in self._rules)) for route in table.routes]
+        for network, _, by in sorted(routes, key=lambda one: one[0].prefixlen):
+            if not interface or by == interface:
+                at = targets.within(network)
+                found[at] = [network.prefixlen] * (at.stop - at.start)
+        return found
 
     def to_all(self, targets: Targets, sources: Iterable[str]) -> Iterator[list[Led]]:
         """Yield for each source how packets from it leave to each of the targets, as ``to`` says."""
@@ -175,7 +184,7 @@ class _Table:
             if route.interface and (network := _destination(route.destination, route.family)) is not None
         ]
         #: The best first: of the longest prefix, of the least metric, of equal ones the first.
-        self._routes = sorted(found, key=lambda one: (one[0].prefixlen, one[1]), reverse=True)
+        self.routes = sorted(found, key=lambda one: (one[0].prefixlen, one[1]), reverse=True)
         self._answers: dict[str, Led] = {}
 
     def to(self, address: str) -> Led:
@@ -183,23 +192,19 @@ class _Table:
             self._answers[address] = self._find(address)
         return self._answers[address]
 
-    def over(self, address: str) -> Iterator[tuple[int, str]]:
-        """Yield the routes to an address, by length of the prefix and interface."""
-        target = ip_address(address)
-        for network, _, interface in self._routes:
-            if network.version == target.version and target in network:
-                yield network.prefixlen, interface
-
     def lay_over(self, led: list[Led], targets: Targets, *, alone: bool = False) -> None:
         """Enter what this table has a way to over what others say; ``alone``: their sources have it to themselves."""
-        for network, _, interface in reversed(self._routes):
+        for network, _, interface in reversed(self.routes):
             at = targets.within(network)
             if at.start < at.stop:
                 led[at] = [Led(interface, by_default=not alone and network.prefixlen == 0)] * (at.stop - at.start)
 
     def _find(self, address: str) -> Led:
-        best = next(self.over(address), None)
-        return Led() if best is None else Led(best[1], by_default=best[0] == 0)
+        target = ip_address(address)
+        for network, _, interface in self.routes:
+            if network.version == target.version and target in network:
+                return Led(interface, by_default=network.prefixlen == 0)
+        return Led()
 
 
 def _destination(text: str, family: int) -> IPv4Network | IPv6Network | None:

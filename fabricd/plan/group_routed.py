@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 
 from fabricd.graph.networks_ip import unusable
 from fabricd.graph.networks_rails import rail_ports
-from fabricd.graph.networks_routed import BY_DEFAULT, Routes
+from fabricd.graph.networks_routed import BY_DEFAULT, Routes, Targets
 from fabricd.graph.networks_routed_group import End, joined, routed_name
 from fabricd.graph.snapshot import VIRTUAL_KINDS
 from fabricd.model.device import NetInterface
@@ -25,15 +25,16 @@ def routed(places: Sequence[Place], past: Collection[str] = ()) -> list[Candidat
         places: where the ranks are.
         past: addresses at the first place that need no routes.
     """
+    starts = [port for port in _ways_out(places[0]) if port.address not in past]
+    if not starts:
+        return []
     routes = [Routes(place.facts) for place in places]
-    out = [[_port(place, one) for one in place.facts.interfaces if _leads_out(place, one)] for place in places]
+    others = [_ways_out(place) for place in places[1:]]
     rails = [{name: port.rail for port in rail_ports(place.facts) for name in port.interfaces} for place in places]
     found: dict[tuple[NetworkPort, ...], Candidate] = {}
-    for start in out[0]:
-        if start.address in past:
-            continue
+    for start in starts:
         ports = [start]
-        for own, known, rail in zip(out[1:], routes[1:], rails[1:], strict=True):
+        for own, known, rail in zip(others, routes[1:], rails[1:], strict=True):
             back = [one for one in own if known.to(start.address, one.address).interface == one.interface]
             if not back:
                 break
@@ -76,11 +77,21 @@ def _hidden(places: Sequence[Place], ports: Sequence[NetworkPort], routes: Seque
 
     UCX 1.20 takes all of a host's tables for one, whatever rules say (``ucs_netlink_is_best_route``).
     """
+    targets = Targets(port.address for port in ports)
     for place, own, known in zip(places, ports, routes, strict=True):
-        for there, other in zip(places, ports, strict=True):
-            if there is not place and own.interface not in (best := known.longest(other.address)):
-                return f"at {place.name}, UCX asks no rules and goes to {there.name} by {listed(best)}"
+        best, by_own = known.longest(targets), known.longest(targets, own.interface)
+        here = targets.place(own.address)
+        away = [at for at, length in enumerate(best) if at != here and by_own[at] < length]
+        if away:
+            other = next(port for port in ports if targets.place(port.address) == away[0])
+            return (
+                f"at {place.name}, UCX asks no rules and finds a longer prefix to {other.node} than by {own.interface}"
+            )
     return ""
+
+
+def _ways_out(place: Place) -> list[NetworkPort]:
+    return [_port(place, one) for one in place.facts.interfaces if _leads_out(place, one)]
 
 
 def _port(place: Place, interface: NetInterface) -> NetworkPort:

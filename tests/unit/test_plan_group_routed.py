@@ -199,7 +199,8 @@ def test_a_longer_prefix_of_the_main_table_hides_a_rail_from_ucx_which_asks_no_r
     longer = Route(destination="10.0.0.0/16", family=4, interface="mgmt")
     found = plan(host("a", routes=(longer,)), host("b"), hcas=())
     assert chosen(found) == ["routed:10.1.97.0/31+10.1.98.0/31"]
-    assert reasons(found)["routed:10.0.97.0/31+10.0.98.0/31"] == "at a, UCX asks no rules and goes to b by mgmt"
+    told = "at a, UCX asks no rules and finds a longer prefix to b than by rail0"
+    assert reasons(found)["routed:10.0.97.0/31+10.0.98.0/31"] == told
 
 
 def test_a_default_route_of_the_main_table_is_a_way_that_nothing_shows():
