@@ -33,6 +33,8 @@ QUEUE_SECONDS = 0.5
 #: Not refused for that, for to hold them is as cheap: what a job rests on, and long polls, which all come at once when
 #: a daemon has started again.
 _GROUPS = "/v1/groups/"
+#: Where a shortage is told.
+_METRICS = "/metrics"
 _POLLED = frozenset({"/v1/node", "/v1/cluster", "/v1/events"})
 #: A request's body must have come within this time: a client that trickles holds no handler.
 BODY_SECONDS = 30.0
@@ -121,7 +123,7 @@ class Gate:
             ShortageError: of connections, requests or memory.
         """
         near = self._services.near_memory_limit()
-        if near and not scope["path"].startswith(_GROUPS):
+        if near and not scope["path"].startswith((_GROUPS, _METRICS)):
             hint = "ask again later, or give it more: MemoryMax= of its unit, or its container's limit"
             raise ShortageError(Resource.MEMORY, f"this daemon has used its memory up: {near}", hint=hint)
         state, now = scope.get("state", {}), asyncio.get_running_loop().time()

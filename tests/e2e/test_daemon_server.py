@@ -24,10 +24,11 @@ from fabricd.api.message import json_response
 from fabricd.api.services import Services
 from fabricd.cluster.nodes import NodeMap
 from fabricd.config import Config
-from fabricd.daemon import protocol
+from fabricd.daemon import protocol, room, server
 from fabricd.daemon.listeners import UnixListener, listen_tcp
 from fabricd.daemon.server import Server
 from fabricd.errors import GroupAbortedError
+from fabricd.metrics import ShortageCollector
 
 LARGE = 32 << 20  #: more than the buffers of two sockets hold
 
@@ -86,11 +87,17 @@ def routes(app: FastAPI) -> None:
 
 @asynccontextmanager
 async def serving(
-    path: Path | None = None, **settings: Any
+    path: Path | None = None, near_memory_limit: Callable[[], str] = lambda: "", **settings: Any
 ) -> AsyncIterator[tuple[str, Callable[[], Coroutine[Any, Any, float]]]]:
     """Serve; yield the URL and what stops it and tells how long that took."""
     config = Config(**settings)
-    services = Services(config=config, nodes=NodeMap(), polls=LongPolls(config.max_long_polls))
+    services = Services(
+        config=config,
+        nodes=NodeMap(),
+        polls=LongPolls(config.max_long_polls),
+        near_memory_limit=near_memory_limit,
+    )
+    services.metrics.watch(ShortageCollector(services.shortages))
     services.metrics.watch_long_polls(lambda: services.polls.open)
     app = create_app(services)
     routes(app)
@@ -98,8 +105,9 @@ async def serving(
     tcp = listen_tcp("127.0.0.1", 0)
     unix = UnixListener(path) if path else None
     url = f"http://127.0.0.1:{tcp.getsockname()[1]}"
-    server = Server(app, stopping, config.max_connections, services.shortages, lambda: None)
-    task = asyncio.create_task(server.serve(sockets=[tcp, *([unix.socket] if unix else [])]))
+    limit = config.max_connections
+    running = Server(app, stopping, limit, services.shortages, lambda: None, near_memory_limit=near_memory_limit)
+    task = asyncio.create_task(running.serve(sockets=[tcp, *([unix.socket] if unix else [])]))
 
     async def stop() -> float:
         begun = time.monotonic()
@@ -109,7 +117,7 @@ async def serving(
         return time.monotonic() - begun
 
     try:
-        while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
+        while not running.started:  # noqa: ASYNC110 - uvicorn tells nobody
             await asyncio.sleep(0.005)
         yield url, stop
     finally:
@@ -342,6 +350,37 @@ def test_what_waited_too_long_for_its_turn_is_refused_but_not_supervisors_and_jo
             assert statuses[9] in (401, 403, 404)  # what it would be at any other time
             for _, writer in asked:
                 writer.close()
+
+    asyncio.run(main())
+
+
+def test_near_the_end_of_memory_all_is_refused_but_supervisors_jobs_and_metrics_and_who_does_not_read_is_ended(
+    monkeypatch,
+):
+    monkeypatch.setattr(server, "_BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(room, "_READ_SECONDS", 0.1)
+    near = ""
+
+    async def main() -> None:
+        nonlocal near
+        async with serving(near_memory_limit=lambda: near) as (url, _stop), client(url) as http:
+            assert (await http.get("/who")).status_code == 200
+            unread, writer = await connect(url, b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await asyncio.sleep(0.1)  # it comes to a halt
+            near = "990 of 1024 MiB"
+            refused = await http.get("/who")  # over a connection that is open
+            assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+            assert "990 of 1024 MiB" in refused.json()["detail"]
+            for path, status in (("/livez", 200), ("/v1/groups/none", 403)):
+                assert (await http.get(path)).status_code == status, path
+            assert 'fabricd_short{resource="memory"} 1.0' in (await http.get("/metrics")).text
+            await asyncio.sleep(0.5)
+            async with asyncio.timeout(5):
+                with suppress(ConnectionResetError):
+                    assert len(await unread.read()) < LARGE
+            writer.close()
+            near = ""
+            assert (await http.get("/who")).status_code == 200
 
     asyncio.run(main())
 
