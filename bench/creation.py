@@ -13,6 +13,7 @@ node. Modules are compiled, as those of an installed package are. For both ways,
 import argparse
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from demo.daemons import Daemon, program
 
 OURS, THEIRS = "fabric_client", "mpiexec"
 _JOB_SECONDS = 300.0
+_PAIR = re.compile(r"\[[0-9.]+, [0-9.]+\]")
 
 
 def run_rank(name: str) -> None:
@@ -66,7 +68,7 @@ def run_job(name: str, ranks: int, environ: dict[str, str], daemon: psutil.Proce
         command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_JOB_SECONDS
     )
     took = time.monotonic() - begun
-    told = [json.loads(line) for line in job.stdout.splitlines() if line.startswith("[")]
+    told = [json.loads(pair) for pair in _PAIR.findall(job.stdout)]  # ranks' lines may come interleaved
     if job.returncode != 0 or len(told) != ranks:
         raise SystemExit(f"{name}: {len(told)} of {ranks} ranks, status {job.returncode}\n{job.stderr[-2000:]}")
     return took, used(daemon) - before, max(had for _, had in told) - max(asked for asked, _ in told)
