@@ -131,6 +131,7 @@ class GroupState:
             left=tuple(sorted(self.left)),
             reason=self.failure.reason if self.failure else "",
             hosts=tuple(hosts_of(self.members.values())) if waiting else (),
+            kvsname=self.kvsname,
         )
 
     def _join(self, event: ev.Join, now: float) -> list[ev.Instruction]:

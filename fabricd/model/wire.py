@@ -110,6 +110,7 @@ class GroupStatus:
     left: tuple[int, ...] = ()
     reason: str = ""
     hosts: tuple[str, ...] = ()  #: while it is forming: who is where, in words, of some hosts
+    kvsname: str = ""  #: what MPI's processes know it by, see JoinAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fabric_client.cli.output import Output, Pump
@@ -22,6 +22,8 @@ ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 _KILL_SECONDS = 3.0
 #: For what is still to be written when a rank or the job has ended.
 _DRAIN_SECONDS = 1.0
+#: The other ranks may only be about to come to where they wait for the one that has ended.
+_TELL_AGAIN_SECONDS = 0.5
 _TIMED_OUT = 124  # as timeout(1) says
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -49,6 +51,8 @@ class Job:
         timeout: seconds after which the job is ended; None: never.
         grace: seconds that the others have to end by themselves when one rank has failed.
         place: where these ranks stand among those of several hosts; None: all are here.
+        on_failure: told of the first rank that failed, and how, in another thread; again while it returns False.
+        afterwards: called in another thread when one has failed and all have ended.
     """
 
     command: Sequence[str]
@@ -58,6 +62,8 @@ class Job:
     timeout: float | None = None
     grace: float = 10.0
     place: JobPlace | None = None
+    on_failure: Callable[[int, str], bool] = lambda rank, how: True
+    afterwards: Callable[[], None] = lambda: None
 
 
 def rank_environment(environ: Mapping[str, str], local_rank: int, ranks: int, place: JobPlace) -> dict[str, str]:
@@ -131,6 +137,7 @@ class _Run:
         self._pumps: list[list[Pump]] = []
         self._status = 0
         self._ending: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
         self._running = 0
         self._none_runs = asyncio.Event()
         self._err = Output(sys.stderr.fileno(), self._output_lost)
@@ -213,14 +220,23 @@ class _Run:
             await asyncio.wait_for(ends, _DRAIN_SECONDS)
         for output in {self._err, *self._outputs}:
             output.close()
+        if self._telling is not None:
+            await self._telling
+            await asyncio.to_thread(self._job.afterwards)
 
     def _failed(self, rank: int, returncode: int) -> None:
         how = f"signal {signal.Signals(-returncode).name}" if returncode < 0 else f"status {returncode}"
         if self._status == 0:
             self._status = _status(returncode)
             self._say(f"rank {self._place.first_rank + rank} ended with {how}")
+            self._telling = asyncio.ensure_future(self._tell(self._place.first_rank + rank, how))
         if self._ending is None and self._running:
             self._ending = asyncio.ensure_future(self._end_after(self._job.grace))
+
+    async def _tell(self, rank: int, how: str) -> None:
+        while self._running and not await asyncio.to_thread(self._job.on_failure, rank, how):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._none_runs.wait(), _TELL_AGAIN_SECONDS)
 
     def _output_lost(self, error: OSError) -> None:
         """Nobody reads the output any more, or the disk is full: end the job, whose ranks would have met it, too."""

@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from fabric_client.cli.job_place import Meeting, alone
@@ -30,8 +31,22 @@ def run_here(command: Sequence[str], options: RunOptions) -> int:
             timeout=options.timeout,
             grace=options.grace,
             place=meeting.place,
+            on_failure=partial(_tell_end, environ),
+            afterwards=partial(_clear_up, environ),
         )
         return _run_together(job, meeting)
+
+
+def _tell_end(environ: Mapping[str, str], rank: int, how: str) -> bool:
+    from fabric_client.cli.job_group import tell_end  # most jobs have no use for it
+
+    return tell_end(environ, rank, how)
+
+
+def _clear_up(environ: Mapping[str, str]) -> None:
+    from fabric_client.cli.job_group import clear_up
+
+    clear_up(environ)
 
 
 def _meet(hosts: int, host_rank: int, ranks: int, environ: Mapping[str, str], timeout: float) -> Meeting:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from fabric_client.engine import mpi_library
+from fabric_client.engine import mpi_library, mpi_segments
 from fabric_client.engine.base import Pending
 from fabric_client.engine.exit_gate import ExitGate
 from fabric_client.engine.held_ends import KEEPALIVE, HeldEnds
@@ -125,10 +125,10 @@ class PlannedStart:
             raise EngineError(f"the plan of group {answer.group!r} has no part for rank {answer.rank}")
         chosen, notes = choose_settings(mine.settings, self._view, environ)
         beside = [part.rank for part in answer.plan.ranks if part.host_index == mine.host_index]
-        if answer.rank == beside[0] and (shortage := mpi_library.shared_memory_shortage(len(beside))):
+        if answer.rank == beside[0] and (shortage := mpi_segments.shared_memory_shortage(len(beside))):
             _LOG.warning("%s", shortage)
         _claim_process()
-        mpi_library.unlink_segment_at_exit(answer.kvsname, mine.host_index)
+        mpi_segments.unlink_segment_at_exit(answer.kvsname, mine.host_index)
         stale = scrub_process_manager()
         bootstrap = {"PMI_FD": str(self._pmi.fd), "PMI_RANK": str(answer.rank), "PMI_SIZE": str(answer.size)}
         self._ends = HeldEnds({**environ, **chosen})
@@ -145,7 +145,7 @@ class PlannedStart:
             link = connect(control, place_of(answer.plan, mine, chosen), self._complete) if answer.size == 2 else None
         finally:
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
-            mpi_library.unlink_segments(answer.kvsname)
+            mpi_segments.unlink_segments(answer.kvsname)
         lines = [f"{mpi_library.library_version()} over UCX, started by this client", *notes]
         if KEEPALIVE in environ:
             lines.append(f"{KEEPALIVE} is set: MPI hears by itself that a peer has ended, and may crash then")
@@ -214,7 +214,7 @@ class PlannedStart:
 
     def _mpi_aborts(self, code: int) -> None:
         """MPICH printed why and is about to call exit: leave nothing behind, and tell the group."""
-        mpi_library.unlink_segments(self._answer.kvsname)
+        mpi_segments.unlink_segments(self._answer.kvsname)
         self._on_abort(f"MPI ended rank {self._answer.rank} with code {code}; its standard error says why")
 
 
@@ -245,7 +245,7 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
     piece = choose_piece_size(int(MPI.COMM_WORLD.Get_size()), ranks_on_host)
     comm, control, segments = _communicators(piece, complete, lambda *_: None)
     if started_here:
-        mpi_library.unlink_segments(None)
+        mpi_segments.unlink_segments(None)
     lines = (f"{mpi_library.library_version()}, {who}; no plan, no daemon",)
 
     def end(timeout: float) -> bool:
