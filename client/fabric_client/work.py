@@ -52,7 +52,8 @@ class Work(Generic[T]):
         self._began = time.monotonic()
         self._timeout = timeout
         self._give = give
-        self._lock = threading.Lock()
+        #: Of the thread that has it: who is interrupted in the moment in which it gets it can still go on.
+        self._lock = threading.RLock()
         self._result: Any = None
         self._error: FabricError | None = None
 

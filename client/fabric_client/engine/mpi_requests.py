@@ -82,7 +82,8 @@ class MpiPending:
     def test(self) -> bool:
         """Drive MPI on; see :class:`fabric_client.engine.base.Pending`."""
         try:
-            ended = self._request.Test(self._status)
+            # What Ctrl-C kept from being heard of has ended, and another Test would make its status an empty one.
+            ended = (self._status is not None and not self._request) or self._request.Test(self._status)
         except MPI.Exception as error:
             raise map_error(error) from error
         if not ended:

@@ -12,6 +12,7 @@ import numpy as np
 from fabric_client.arrays import Array
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on, map_error
+from fabric_client.engine.rounding import once
 
 #: Below, telling NumPy to be silent about overflows costs more than adding slowly.
 _ADDED_BY_MPI_BYTES = 8 << 10
@@ -32,7 +33,7 @@ class PairSum:
         after: what is left to do then.
     """
 
-    __slots__ = ("_after", "_receive", "_send", "_sent", "_small", "_taken", "_target")
+    __slots__ = ("_after", "_receive", "_send", "_sent", "_small", "_sum", "_taken", "_target")
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class PairSum:
         except MPI.Exception as error:
             raise map_error(error) from error
         self._sent, self._taken, self._target, self._small, self._after = sent, taken, target, small, after
+        self._sum: Callable[[], None] | None = None
 
     def test(self) -> bool:
         """Drive both messages on; add when both have ended, for in place the sum overwrites what is sent."""
@@ -69,20 +71,17 @@ class PairSum:
             if UNDER_WAY:
                 drive_on()
             return False
-        self._add()
+        if self._sum is None:
+            self._sum = self._adding()
+        with np.errstate(over="ignore", invalid="ignore"):  # inf and nan, in silence, as MPI has it
+            self._sum()
         if self._after is not None:
             self._after()
         return True
 
-    def _add(self) -> None:
+    def _adding(self) -> Callable[[], None]:
         if not self._small:
-            _add(self._sent[0], self._taken[0], self._target)
-        elif self._taken[0] is self._target:
-            MPI.SUM.Reduce_local(self._sent, self._taken)
-        else:  # in place
-            MPI.SUM.Reduce_local(self._taken, self._sent)
-
-
-@np.errstate(over="ignore", invalid="ignore")  # inf and nan, in silence, as MPI has it
-def _add(one: Array, other: Array, out: Array) -> None:
-    np.add(np.asarray(one), other, out=np.asarray(out))  # of a subclass its memory, and not what it makes of adding
+            return once(np.add, self._sent[0], self._taken[0], self._target)
+        if self._taken[0] is self._target:
+            return once(MPI.SUM.Reduce_local, self._sent, self._taken)
+        return once(MPI.SUM.Reduce_local, self._taken, self._sent)  # in place

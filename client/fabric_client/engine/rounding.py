@@ -1,6 +1,8 @@
 """What engines of host memory do around a reduction: 16-bit floats in float32, averages from sums."""
 
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,19 +20,34 @@ def divided(out: Array, op: ReduceOp, size: int) -> Callable[[], None] | None:
     if op is not ReduceOp.AVERAGE:
         return None
 
-    def divide() -> None:
-        np.divide(out, size, out=out)
-
-    return divide
+    return once(np.divide, out, size, out)
 
 
 def narrowed(wide: Array, out: Array, op: ReduceOp, size: int) -> Callable[[], None]:
     """Return what brings a reduction back from the float32 that it was done in."""
 
     def narrow() -> None:
-        if op is ReduceOp.AVERAGE:
-            np.divide(wide, size, out=wide)
         with np.errstate(over="ignore"):  # beyond its range is inf, as in any arithmetic of 16 bits
-            out[...] = wide
+            if op is ReduceOp.AVERAGE:
+                np.divide(wide, size, out=out, casting="unsafe")
+            else:
+                out[...] = wide
 
     return narrow
+
+
+def once(function: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
+    """Return what makes a call when it is first called, and then never: also where Ctrl-C ends the caller right after.
+
+    The call and the knowledge of it are one: no signal is heard between them.
+
+    Args:
+        function: written in C.
+        arguments: of it.
+    """
+    left = [iter((argument,)) for argument in arguments]
+
+    def call() -> None:
+        deque(map(function, *left), maxlen=0)
+
+    return call

@@ -103,25 +103,24 @@ class Segments:
         operation = _Segmented(self, count, nbytes, start, ask)
         with self._lock:
             self._waiting.append(operation)
-            if len(self._waiting) == 1:
+            if self.advance not in UNDER_WAY:
                 UNDER_WAY.append(self.advance)
         self.advance()
         return operation
 
     def advance(self) -> None:
         """Drive on what is first, and then the next. An error ends all, and each of them tells it."""
-        if not self._lock.acquire(blocking=False):
+        if self._lock.locked():
             return
-        try:
-            while self._waiting and self._waiting[0].advance():
-                self._waiting.popleft()
-                if not self._waiting:
-                    UNDER_WAY.remove(self.advance)
-        except FabricError as error:
-            self._error = error
-            self._clear()
-        finally:
-            self._lock.release()
+        with self._lock:
+            try:
+                while self._waiting and self._waiting[0].advance():
+                    self._waiting.popleft()
+            except FabricError as error:
+                self._error = error
+                self._waiting.clear()
+            if not self._waiting:
+                self._rest()
 
     def crowded(self) -> tuple[Array, Pending]:
         """Ask all ranks whether one is crowded; the answer is in the first, when the second has ended."""
@@ -154,11 +153,11 @@ class Segments:
     def abandon(self) -> None:
         """Start no more pieces."""
         with self._lock:
-            self._clear()
-
-    def _clear(self) -> None:
-        if self._waiting:
             self._waiting.clear()
+            self._rest()
+
+    def _rest(self) -> None:
+        if self.advance in UNDER_WAY:
             UNDER_WAY.remove(self.advance)
 
 
