@@ -228,9 +228,7 @@ def _judged(world: World, plan: Round, rank: int, status: int | None) -> tuple[s
         wrong.append(f"rank {rank} ended with {kind}: {text}")
     # Of a communicator that is closed, all ranks have said farewell, and what has not ended is only MPI itself.
     closing = plan.moment is Moment.CLOSING and kind == "EngineError" and "did not end" in text
-    # While it starts, MPI itself may end a rank that the fault cut off: that one is lost then, and named.
-    ended_by_mpi = plan.moment is Moment.JOINING and kind == "RankLostError" and "lost rank" in text
-    if rank != plan.victim and not closing and not ended_by_mpi and not _names(plan, text):
+    if rank != plan.victim and not closing and not _names(plan, text):
         wrong.append(f"rank {rank}'s error names neither rank nor link: {kind}: {text}")
     return kind, wrong
 

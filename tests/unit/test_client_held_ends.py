@@ -13,7 +13,9 @@ class Ends:
     def __init__(self, environ):
         self.peer = socket.create_server(("127.0.0.1", 0))
         held = self.held = HeldEnds(environ)
-        self.listening = socket.create_server(("127.0.0.1", 0))  # on an address, as UCX does
+        self.listening = socket.socket()
+        self.listening.bind(("127.0.0.1", 0))
+        self.listening.listen()
         self.called = socket.create_connection(self.peer.getsockname())
         seconds = int(held.variables[KEEPALIVE].removesuffix("500ms")) if held.variables else 10
         self.called.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
@@ -88,11 +90,13 @@ def test_connections_of_other_code_are_left_alone(make):
     with before, socket.create_connection(before.getsockname()) as older:
         newer, _ = before.accept()
         held, ends = make({})
-        with newer, socket.create_server(("0.0.0.0", 0)) as anywhere:
-            server = socket.create_connection(("127.0.0.1", anywhere.getsockname()[1]))
-            with server, anywhere.accept()[0] as served:
+        with newer, socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as anywhere:
+            anywhere.listen()
+            calls = [socket.create_connection(("127.0.0.1", one.getsockname()[1])) for one in (server, anywhere)]
+            with calls[0], calls[1], server.accept()[0] as served, anywhere.accept()[0] as also_served:
                 held.hold()
-                for mine, peer in ((ends.other, ends.calls_other), (older, newer), (served, server)):
+                pairs = ((ends.other, ends.calls_other), (older, newer), (served, calls[0]), (also_served, calls[1]))
+                for mine, peer in pairs:
                     peer.close()
                     assert hears_end(mine, 5)
 

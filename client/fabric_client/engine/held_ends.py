@@ -67,10 +67,8 @@ class HeldEnds:
         if not self.variables:
             return 0
         for name, one in tcp_sockets():
-            host, port = one.getsockname()[:2]
-            listens = name not in self._before and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if listens and host not in _ANY_ADDRESS:  # UCX listens on the address of its device
-                self._ports.add(port)
+            if name not in self._before and _is_listener_of_ucx(one):
+                self._ports.add(one.getsockname()[1])
         return self._set(_SO_ATTACH_FILTER, _FILTER)
 
     def release(self) -> None:
@@ -91,3 +89,9 @@ class HeldEnds:
             marked = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == _MARK_SECONDS
             if name not in self._before and (marked or one.getsockname()[1] in self._ports):
                 yield one
+
+
+def _is_listener_of_ucx(one: socket.socket) -> bool:
+    """Tell what UCX listens on from what others do: it is on its device's address, and servers reuse addresses."""
+    listens, reuses = (one.getsockopt(socket.SOL_SOCKET, name) for name in (socket.SO_ACCEPTCONN, socket.SO_REUSEADDR))
+    return bool(listens) and not reuses and one.getsockname()[0] not in _ANY_ADDRESS
