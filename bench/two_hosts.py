@@ -10,6 +10,8 @@ for them. Prints times, and how many times as fast this client's communicator is
 and as MPI's and Gloo's defaults. Needs root on Linux, PyTorch and MPI; about 4 minutes where nothing else runs::
 
     python -m bench.two_hosts -b 1K -e 64M
+
+On a machine with other work ``--realtime`` has the ranks run before all of it, which stands still meanwhile.
 """
 
 import argparse
@@ -76,12 +78,15 @@ class Spread:
 class Cases:
     """All jobs, by name."""
 
-    def __init__(self, stack: ExitStack, hosts: Sequence[Host], environment: Mapping[str, str], starts: int) -> None:
+    def __init__(
+        self, stack: ExitStack, hosts: Sequence[Host], environment: Mapping[str, str], starts: int, *, realtime: bool
+    ) -> None:
         """Start them; what is slow by its settings is started once."""
         self.jobs: dict[str, list[Job]] = {}
         self._stack, self._hosts, self._environment = stack, hosts, environment
         cpus = sorted(os.sched_getaffinity(0))
-        self._anywhere = [{"DEMO_NICE": str(_NICE)}] * len(hosts)
+        first = {"DEMO_NICE": str(_NICE), **({"DEMO_REALTIME": "1"} if realtime else {})}
+        self._anywhere = [first] * len(hosts)
         self._on_cpu = [{**self._anywhere[rank], "DEMO_CPU": str(cpus[rank % len(cpus)])} for rank in range(len(hosts))]
         self._port = 29500
         self._add_mpi("mpi", {}, 1)
@@ -177,7 +182,7 @@ def report(size: int, found: Mapping[str, Spread]) -> dict[str, Any]:
 
 
 @contextmanager
-def all_cases(starts: int) -> Iterator[Mapping[str, Sequence[Job]]]:
+def all_cases(starts: int, *, realtime: bool = False) -> Iterator[Mapping[str, Sequence[Job]]]:
     """Make the hosts, their daemons and all jobs."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fabricd-bench-")))
@@ -186,7 +191,7 @@ def all_cases(starts: int) -> Iterator[Mapping[str, Sequence[Job]]]:
         environment = stack.enter_context(daemons(folder, hosts, urls))
         for host in hosts:
             wait_for_peers(host, len(hosts))
-        cases = Cases(stack, hosts, environment, starts)
+        cases = Cases(stack, hosts, environment, starts, realtime=realtime)
         print("\n".join(f"# {line}" for line in cases.jobs[PLAN][0].explain.splitlines()), flush=True)
         yield cases.jobs
 
@@ -199,13 +204,14 @@ def main() -> int:
     parser.add_argument("-f", type=int, default=4, help="factor from size to size (default 4)")
     parser.add_argument("--starts", type=int, default=3, help="of each quick job (default 3)")
     parser.add_argument("--seconds", type=float, default=12.0, help="for each size, at least (default 12)")
+    parser.add_argument("--realtime", action="store_true", help="let nothing else run in a rank's stead")
     parser.add_argument("--json", metavar="FILE", help="also write the figures there")
     options = parser.parse_args()
     if reason := why_not():
         print(f"two hosts are made of Linux namespaces, and this process {reason}")
         return 3
     rows, size, chance = [], parse_size(options.b), random.Random(1)
-    with all_cases(options.starts) as jobs:
+    with all_cases(options.starts, realtime=options.realtime) as jobs:
         while size <= parse_size(options.e):
             rows.append(report(size, measure(jobs, size, options.seconds, chance)))
             size *= options.f
