@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,9 +30,6 @@ _HEAD = struct.Struct("=Q8x")
 #: A message of a peer that is in step is there by then; afterwards MPI has its turn, too.
 _GLANCES = 32
 _MOST_FORMS = 256
-
-
-_add = np.add  # found faster than a module's
 
 
 class _Form:
@@ -95,12 +93,8 @@ class PairLink:
         self._forms: dict[tuple[tuple[int, ...], Any], _Form] = {}
         self._error: EngineError | None = None
         self._lock = threading.Lock()  #: works are tested from any thread
-        # NumPy keeps in a context whether it tells of overflows; changing that for each sum would take longer.
-        silent = contextvars.copy_context()
-        silent.run(np.seterr, over="ignore", invalid="ignore")  # inf and nan, in silence, as MPI has it
-        # NumPy's arrays and functions are buffers and callables, which Python 3.11 has no types for.
-        self._run_silent: Any = silent.run
-        self._send: Any = connection.sendmsg
+        self._add = _silent_add()
+        self._send: Any = connection.sendmsg  # NumPy's arrays are buffers, which Python 3.11 has no types for
         self._read = connection.recv_into
         poll = select.poll()  # asking takes half of what Python takes to find nothing by reading
         poll.register(connection, select.POLLIN)
@@ -127,7 +121,7 @@ class PairLink:
             if sent < form.length:
                 self._unsent += (form.head + source.tobytes())[sent:]
             elif not self._waiting and self._has_come(form):
-                self._run_silent(_add, source, form.received, target)
+                self._add(source, form.received, target)
                 return ENDED
             one = LinkSum(self, form, source, target, self.flushed + len(self._unsent) if self._unsent else 0)
             self._waiting.append(one)
@@ -139,8 +133,6 @@ class PairLink:
         Raises:
             EngineError: the connection ended, or the other rank's array has another size.
         """
-        if not self._waiting and not self._unsent:
-            return
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -151,7 +143,7 @@ class PairLink:
             try:
                 while self._waiting and self._has_come(self._waiting[0].form):
                     one = self._waiting.popleft()
-                    self._run_silent(_add, one.source, one.form.received, one.target)
+                    self._add(one.source, one.form.received, one.target)
                     one.ended = True
             except FabricError:
                 raise
@@ -171,8 +163,9 @@ class PairLink:
         return f"sums of up to {format_size(MOST_BYTES)}: {self._ends}, by a TCP connection beside MPI"
 
     def _advance_quietly(self) -> None:
-        with suppress(FabricError):  # each sum under way tells it itself, and what waits here is not concerned
-            self.advance()
+        if self._waiting or self._unsent:
+            with suppress(FabricError):  # each sum under way tells it itself, and who waits here is not concerned
+                self.advance()
 
     def _new_form(self, array: Array) -> _Form:
         if len(self._forms) >= _MOST_FORMS:
@@ -231,3 +224,14 @@ class PairLink:
         self._error = self._error or error
         self._socket.close()
         raise self._error
+
+
+def _silent_add() -> Callable[[Array, Array, Array], object]:
+    """Return what adds two arrays into a third, inf and nan in silence, as MPI has it. Not for two threads at once."""
+    add: Callable[..., object] = np.add
+    if int(np.__version__.partition(".")[0]) < 2:  # such a choice is a thread's, and is put back each time
+        return np.errstate(over="ignore", invalid="ignore")(lambda one, other, out: add(one, other, out))
+    # Later NumPy keeps it in a context. Choosing anew for each sum would take longer than adding.
+    context = contextvars.copy_context()
+    context.run(np.seterr, over="ignore", invalid="ignore")
+    return partial(context.run, add)
