@@ -59,14 +59,14 @@ def test_a_failure_of_the_group_ends_it():
 
 
 class Clock:
-    """Seconds that pass by a thousandth with each look and as asked in a nap, however busy the machine is."""
+    """Time that passes by a little with each look and as asked in a nap, however busy the machine is."""
 
     def __init__(self):
         self.now = 100.0
         self.naps = []
 
     def monotonic(self):
-        self.now += 0.001
+        self.now += 0.0002
         return self.now
 
     def sleep(self, seconds):
@@ -78,6 +78,7 @@ class Clock:
 def test_a_wait_naps_after_a_second_and_what_its_bytes_take_at_the_slowest_rate(monkeypatch, nbytes, spins_seconds):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(progress, "_core", progress._Core())  # which nobody wanted yet
     arguments = (None, SimpleNamespace(nbytes=nbytes))
     with pytest.raises(OperationTimeoutError):
         wait_for(After(10**9), no_failure, timeout=3.0, what="x", arguments=arguments)
@@ -215,3 +216,14 @@ def test_explain_tells_the_plan_in_a_few_lines():
         "4 ranks on 2 hosts",
         "MPICH 9 over UCX",
     ]
+
+
+@pytest.mark.parametrize(("yield_seconds", "yields"), [(0.001, 1), (0.0, 20)])
+def test_a_core_that_others_want_is_left_to_them_asleep(monkeypatch, yield_seconds, yields):
+    yielded = []
+    monkeypatch.setattr(os, "sched_yield", lambda: (yielded.append(1), time.sleep(yield_seconds)))
+    core = progress._Core()
+    ahead = 0.0 if yield_seconds else 60.0  # this machine may be slow, and no yield is to seem so
+    for _ in range(20):
+        core.offer(time.monotonic() + ahead)
+    assert len(yielded) == yields
