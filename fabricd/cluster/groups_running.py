@@ -29,7 +29,7 @@ class RunningGroups:
         planner: makes the plans.
         store: where running groups are kept; None: a restart forgets them.
         max_bytes: that a group may hold.
-        shortages: told when the store takes nothing.
+        shortages: told when the store takes nothing, and when there is too little to plan with.
         clock: monotonic seconds.
 
     Attributes:
@@ -48,6 +48,7 @@ class RunningGroups:
     ) -> None:
         self._planner = planner
         self._store = store
+        self._shortages = shortages
         self._keeper = RecordKeeper(store, shortages) if store else None
         self._max_bytes = max_bytes
         self._clock = clock
@@ -109,7 +110,7 @@ class RunningGroups:
                     (self._keeper.save_soon if can_wait else self._keeper.save)(group)
 
     async def _plan(self, group: Group) -> None:
-        outcome = await planned(self._planner, group.state)
+        outcome = await planned(self._planner, group.state, self._shortages)
         group.planning = None
         self.apply(group, outcome)
 

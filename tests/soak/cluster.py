@@ -115,6 +115,7 @@ class Node:
         def open_all() -> list[socket.socket]:
             return [socket.create_connection(to.address, timeout=20) for _ in range(count)]
 
+        self._drop_refused()
         found = self.host.namespaces.inside(open_all)
         self.held += found
         for one in found:
@@ -124,6 +125,23 @@ class Node:
             except OSError:
                 continue  # refused already
         return found
+
+    def _drop_refused(self) -> None:
+        """Let go of the connections that the daemon has ended: a busy machine takes minutes to open thousands."""
+        kept = []
+        for one in self.held:
+            one.setblocking(False)
+            try:
+                ended = one.recv(1, socket.MSG_PEEK) == b""
+            except BlockingIOError:
+                ended = False
+            except OSError:
+                ended = True
+            if ended:
+                one.close()
+            else:
+                kept.append(one)
+        self.held = kept
 
     def hang_up(self) -> None:
         for one in self.held:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fabricd.cluster import groups_state
+from fabricd.cluster import groups_planning, groups_state
 from fabricd.cluster.groups import GroupService
 from fabricd.cluster.groups_access import Credentials
 from fabricd.cluster.groups_limits import Limits
@@ -16,6 +16,7 @@ from fabricd.cluster.groups_stream import WatchStream
 from fabricd.errors import BusyError, FabricError, GroupError, GroupGoneError, GroupTimeoutError
 from fabricd.model.wire import FenceRequest, GroupPhase, JoinRequest
 from fabricd.plan.group import plan_group
+from fabricd.shortage import Resource, Shortages
 from tests.support.group_client import one_host
 
 
@@ -88,6 +89,45 @@ def test_a_fault_of_the_planner_reaches_the_ranks(caplog):
 
     asyncio.run(scenario())
     assert "ZeroDivisionError" in caplog.text
+
+
+class Short(OneHost):
+    """Meets a shortage so many times, and then plans."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    async def plan(self, engine, views):
+        if self.times:
+            self.times -= 1
+            raise RuntimeError("can't start new thread")
+        return await super().plan(engine, views)
+
+
+def test_a_group_outlasts_a_shortage(caplog):
+    async def scenario():
+        shortages = Shortages()
+        service = GroupService(Short(1), shortages=shortages)
+        answers = await joined(service, 2)
+        service.stop()
+        return answers, shortages.met[Resource.THREADS]
+
+    answers, met = asyncio.run(scenario())
+    assert (len(answers), met) == (2, 1)
+    assert "Traceback" not in caplog.text
+
+
+def test_a_shortage_that_lasts_is_the_groups_failure(monkeypatch):
+    monkeypatch.setattr(groups_planning, "_PLAN_SECONDS", 0.05)
+
+    async def scenario():
+        service = GroupService(Short(10))
+        with pytest.raises(GroupError, match=r"short of threads for 0.05 s"):
+            await joined(service, 2)
+        service.stop()
+
+    asyncio.run(scenario())
 
 
 def test_time_goes_on_for_the_others_when_one_group_is_broken(caplog):
