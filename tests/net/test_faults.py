@@ -56,6 +56,13 @@ def test_a_rank_that_goes_on_sending_to_a_killed_one_gets_an_error(world):
     with jobs(world, "sends", "killed_under_sends") as started:
         assert [job.wait(40) for job in started] == [1, -signal.SIGKILL]
         assert "RankLostError: group 'sends' lost rank 1" in world.said("sends-0")[1]
+    eventually(lambda: not any(unended(host) for host in world.hosts), 20)
+
+
+def unended(host):
+    """Connections of ranks for which the kernel of a host still waits to hear that they have ended."""
+    address = host.link(DATA).address
+    return host.run(["ss", "-Htan", "state", "fin-wait-1", "src", address]).stdout
 
 
 def test_a_start_of_mpi_that_finds_no_network_is_an_error_that_names_the_link(world, tmp_path):

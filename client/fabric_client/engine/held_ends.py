@@ -62,7 +62,8 @@ class HeldEnds:
         """Hold back the ends of the connections that MPI has by now; return how many.
 
         Those that others make to it later are among them, for they take the filter over from the listening socket. To
-        be called while MPI starts, at the latest right after, when this process listens on nothing else that is new.
+        be called once, when MPI has connected all ranks: while it does, UCX ends those of which it has two, which has
+        to be heard. And before this process listens on anything else that is new.
         """
         if not self.variables:
             return 0
@@ -84,11 +85,20 @@ class HeldEnds:
         return found
 
     def _sockets(self) -> Iterator[socket.socket]:
-        """Yield what UCX listens on, what came there, and what bears the mark."""
+        """Yield what UCX listens on, what came there, and what bears the mark; not its connections to itself."""
+        here = {one.getsockname() for _, one in tcp_sockets()}
         for name, one in tcp_sockets():
             marked = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == _MARK_SECONDS
-            if name not in self._before and (marked or one.getsockname()[1] in self._ports):
+            of_ucx = name not in self._before and (marked or one.getsockname()[1] in self._ports)
+            if of_ucx and _peer(one) not in here:
                 yield one
+
+
+def _peer(one: socket.socket) -> object:
+    try:
+        return one.getpeername()
+    except OSError:
+        return None  # it listens
 
 
 def _is_listener_of_ucx(one: socket.socket) -> bool:

@@ -136,12 +136,12 @@ class PlannedStart:
         try:
             with variables_set({**self._ends.variables, **chosen, **bootstrap}):
                 self._initialize()
-            self._ends.hold()
             os.register_at_fork(after_in_child=self._pmi.replace_after_fork)
-            atexit.register(self._answer_finalize, os.getpid())
+            atexit.register(self._at_exit, os.getpid())
             network = next((one for one in answer.plan.networks if one.chosen), None)
             piece = choose_piece_size(answer.size, len(beside), network)
             comm, control, segments = _communicators(piece, self._complete, self._before_start)
+            self._ends.hold()
             link = connect(control, place_of(answer.plan, mine, chosen), self._complete) if answer.size == 2 else None
         finally:
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
@@ -157,8 +157,9 @@ class PlannedStart:
         end = self._leave_to_kernel if may_use_rdma({**environ, **chosen}, self._view) else self._finalize
         return MpiEngine(comm, control, segments, link, end=end, lines=tuple(lines))
 
-    def _answer_finalize(self, pid: int) -> None:
-        if os.getpid() == pid:  # a forked child has its own socket, see replace_after_fork
+    def _at_exit(self, pid: int) -> None:
+        if os.getpid() == pid:  # a forked child has its own PMI socket, see replace_after_fork, and shares the others
+            self._ends.release()  # or the kernel would repeat for a minute what the other side's drops
             self._pmi.answer_finalize()
 
     def _complete(self, pending: Pending) -> None:
@@ -172,7 +173,6 @@ class PlannedStart:
 
         def check() -> FabricError | None:
             nonlocal ended
-            self._ends.hold()
             ended = gate.is_waited_at()
             return self._why_ended() if ended else self._failure()
 
