@@ -64,4 +64,5 @@ class BlockingCall(Generic[T]):
             self._results.append(self._function())
         except BaseException as error:  # noqa: BLE001 - handed to who asks for the result
             self._error = error
+        del self._function  # who made this call may be what it is a method of, and shall go when nobody needs it
         self._ended.set()
