@@ -39,15 +39,26 @@ Description: topology map, path choice and communicators for GPU clusters
  A daemon on each node finds out how its GPUs, adapters and networks are wired,
  publishes the map over HTTP, and answers which path is best and why.
 END
+# Whether it is an upgrade is what preinst is told alone: to postinst, one that was removed and is installed again looks
+# like one, for its configuration stayed.
+cat >"$tree/DEBIAN/preinst" <<'END'
+#!/bin/sh
+set -e
+rm -f /run/fabricd.installed
+[ "$1" != install ] || touch /run/fabricd.installed
+END
 cat >"$tree/DEBIAN/postinst" <<'END'
 #!/bin/sh
 set -e
 [ "$1" = configure ] || exit 0
 systemd-sysusers /usr/lib/sysusers.d/fabricd.conf
-if [ -z "$2" ]; then systemctl --quiet enable fabricd.service fabricd-facts.timer; fi
+first=false
+if [ -e /run/fabricd.installed ]; then first=true; fi
+rm -f /run/fabricd.installed
+if $first; then systemctl --quiet enable fabricd.service fabricd-facts.timer; fi
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
-if [ -z "$2" ]; then
+if $first; then
     systemctl start fabricd.service fabricd-facts.timer || echo "fabricd does not start: journalctl -u fabricd" >&2
 else
     systemctl try-restart fabricd.service || echo "fabricd does not start: journalctl -u fabricd" >&2
@@ -71,7 +82,7 @@ rm -rf /run/fabricd-facts
 rm -rf /etc/fabricd
 if getent passwd fabricd >/dev/null; then userdel fabricd; fi
 END
-chmod 0755 "$tree/DEBIAN/"{postinst,prerm,postrm}
+chmod 0755 "$tree/DEBIAN/"{preinst,postinst,prerm,postrm}
 # gzip: the rest takes minutes for little.
 dpkg-deb --root-owner-group -Zgzip --build "$tree" "$out" >/dev/null
 echo "$out/fabricd_${version%-*}_$(dpkg --print-architecture).deb"

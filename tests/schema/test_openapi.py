@@ -147,4 +147,4 @@ def _judge(case: Case, checks: list[Any]) -> None:
     wait = (case.query or {}).get("wait")
     if isinstance(wait, int | float) and not isinstance(wait, bool) and 0 < wait <= 60:
         case.query["wait"] = 0.01  # that it holds answers back is tested elsewhere
-    case.call_and_validate(checks=checks, timeout=60)
+    case.call_and_validate(checks=checks, timeout=90)  # a plan is given up after 60

@@ -138,7 +138,7 @@ def package_removal() -> None:
     assert not running_version().startswith("9.")
     run("dpkg", "--purge", "fabricd")
     assert not PREFIX.exists()
-    left = run("find", "/usr", "/etc", "/run", "/opt", "-name", "*fabric*").split()
+    left = run("find", "/usr", "/etc", "/run", "-name", "*fabric*").split()
     assert left == [], left
     assert "fabricd" not in Path("/etc/passwd").read_text()
 
