@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fabric_client import Communicator, Work, create_communicator
 
@@ -77,8 +78,9 @@ def operations(comm: Communicator) -> dict[str, tuple[Callable[[], "Work[Any]"],
         return comm.recv(np.zeros(50, "f4"), before, async_op=True)
 
     def in_place(op: str, count: int) -> "Work[Any]":
-        array = own("f4", count)
-        return comm.all_reduce(array, op, out=array, async_op=True)
+        array: NDArray[Any] = own("f4", count)
+        work: Work[NDArray[Any]] = comm.all_reduce(array, op, out=array, async_op=True)
+        return work
 
     return {
         "average": (lambda: in_place("average", 50), average),
