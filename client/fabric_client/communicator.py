@@ -119,6 +119,7 @@ class Communicator(Reductions, Moves, Gathers, Scatters, Messages):
         chosen = list(ranks)
         for rank in chosen:
             self._check_rank(rank, "rank")
+        chosen = [int(rank) for rank in chosen]  # tensors of one value differ
         if not chosen or len(set(chosen)) != len(chosen):
             raise InputError(f"ranks {chosen} are not a group", hint="name at least one, and each once")
         name = f"[{format_ranges(sorted(chosen))}]"

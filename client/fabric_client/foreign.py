@@ -95,7 +95,10 @@ def _by_array_method(value: object, what: str, error: Exception) -> NDArray[Any]
     """Return what ``__array__`` gives; JAX's arrays of dtypes that DLPack cannot carry come so, read-only."""
     if not hasattr(value, "__array__"):
         raise InputError(f"{what}: NumPy cannot take this {type(value).__name__}: {error}") from error
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as refused:  # torch: conjugates, sparse tensors, types of 8 bits
+        raise InputError(f"{what}: NumPy cannot take this {type(value).__name__}: {refused}") from refused
 
 
 def _on_device(value: object, what: str, where: str) -> InputError:

@@ -140,7 +140,10 @@ def in_elements(counts: Sequence[int], array: Any) -> list[int]:
 
 def is_between(value: object, least: int, greatest: int) -> bool:
     """Tell whether a value is an integer, of Python's or NumPy's, within bounds."""
-    return hasattr(value, "__index__") and not isinstance(value, bool) and least <= value.__index__() <= greatest
+    try:
+        return hasattr(value, "__index__") and not isinstance(value, bool) and least <= value.__index__() <= greatest
+    except TypeError:  # an array of several, or a tensor of another type
+        return False
 
 
 def check_leading_axis(array: Any, size: int, operation: str) -> None:

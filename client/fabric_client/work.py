@@ -88,7 +88,9 @@ class Work(Generic[T]):
         """
         began = time.monotonic()
         over = OperationTimeoutError(f"{self._what} has not ended within {timeout or 0:g} s; it goes on")
-        if not self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):  # held by one that waits, too
+        if not self._lock.acquire(
+            timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
+        ):  # held by one that waits, too
             raise over
         try:
             left = None if timeout is None else max(0.0, began + timeout - time.monotonic())

@@ -56,6 +56,7 @@ calls = {
     "root": lambda: comm.broadcast(np.ones(3), root=2),
     "negative root": lambda: comm.reduce(np.ones(3), root=-1),
     "root of a wrong type": lambda: comm.broadcast(np.ones(3), root=0.0),
+    "several roots": lambda: comm.broadcast(np.ones(3), root=np.array([0, 1])),
     "op of a wrong type": lambda: comm.all_reduce(np.ones(3), ["sum"]),
     "dest of a wrong type": lambda: comm.send(np.ones(3), "1"),
     "tag of a wrong type": lambda: comm.recv(np.ones(3), 1 - comm.rank, tag=None),

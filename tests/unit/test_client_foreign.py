@@ -25,6 +25,12 @@ for view in (arrays.as_input(tensor), arrays.check_writable(tensor, "out")):
     view[0, 0] += 1
 assert tensor[0, 0] == 2  # its own memory, twice
 assert arrays.as_input(tensor.T).flags.c_contiguous
+for refused in (torch.ones(3, dtype=torch.complex64).conj(), torch.ones(3).to_sparse()):
+    try:
+        arrays.as_input(refused)
+        raise AssertionError(refused)
+    except InputError as error:
+        assert "NumPy cannot take this Tensor" in str(error)
 half = torch.ones(4, dtype=torch.bfloat16)
 arrays.check_writable(half, "out")[1] = 3
 assert half.tolist() == [1, 3, 1, 1] and arrays.as_input(half).dtype == ml_dtypes.bfloat16
