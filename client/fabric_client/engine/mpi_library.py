@@ -86,11 +86,15 @@ def _ask_process_manager(library: ctypes.CDLL) -> None:
     library.MPI_Comm_get_attr(world, MPI.UNIVERSE_SIZE, ctypes.byref(value), ctypes.byref(found))
 
 
-def finalize(*, deadline: float) -> bool:
-    """End MPI; every rank must do it. Tell whether it ended in time."""
+def finalize(check: Callable[[], FabricError | None], *, deadline: float) -> bool:
+    """End MPI; every rank must do it. Tell whether it ended in time.
+
+    Raises:
+        FabricError: what ``check`` returned.
+    """
     try:
         call = BlockingCall(lambda: int(_library().MPI_Finalize()), "MPI_Finalize")
-        code = call.wait(lambda: None, deadline=deadline)
+        code = call.wait(check, deadline=deadline)
     except OperationTimeoutError:
         return False
     return bool(code == MPI.SUCCESS)
