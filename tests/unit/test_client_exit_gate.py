@@ -56,3 +56,16 @@ def test_an_open_gate_lets_through_who_waits():
 def test_a_gate_at_which_nobody_came_is_no_hindrance():
     program = "from fabric_client.engine.exit_gate import ExitGate; gate = ExitGate(); gate.open()"
     assert subprocess.run([sys.executable, "-c", program], timeout=20, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "threading.Thread(target=lambda: (ExitGate(), shut.set(), time.sleep(600)), daemon=True).start(); shut.wait()",
+        "gate = ExitGate(); pid = os.fork(); status = os.wait()[1] if pid else 0; gate.open(); sys.exit(status)",
+    ],
+)
+def test_a_program_ends_whose_gate_nobody_opens(program):
+    lines = ["import os, sys, threading, time", "from fabric_client.engine.exit_gate import ExitGate"]
+    lines += ["shut = threading.Event()", program]
+    assert subprocess.run([sys.executable, "-c", "\n".join(lines)], timeout=20, check=False).returncode == 0

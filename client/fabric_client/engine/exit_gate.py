@@ -17,7 +17,11 @@ _BYTES = 128
 
 
 class ExitGate:
-    """While it is closed, calls of ``exit`` in other threads do not get through. Closed at first."""
+    """While it is closed, calls of ``exit`` in other threads do not get through. Closed at first.
+
+    The end of the program itself opens it, also that of a forked child: whoever closed it may be a thread that is not
+    waited for, and in the child is none.
+    """
 
     def __init__(self) -> None:
         self._libc = libc = ctypes.CDLL(None)
@@ -27,6 +31,7 @@ class ExitGate:
         libc.pthread_mutex_lock(self._mutex)
         for function, argument in ((libc.pthread_mutex_lock, self._mutex), (libc.sem_post, self._bell)):
             _call_at_exit(libc, function, argument)  # the last one is called first
+        atexit.register(self.open)
 
     def is_waited_at(self) -> bool:
         """Tell whether another thread has called ``exit`` since this was last asked."""
@@ -34,6 +39,7 @@ class ExitGate:
 
     def open(self) -> None:
         """Let through whoever comes, or has come."""
+        atexit.unregister(self.open)
         self._libc.pthread_mutex_unlock(self._mutex)
 
     def open_when_program_ends(self) -> None:
@@ -41,6 +47,7 @@ class ExitGate:
 
         The status is the program's, or from glibc 2.41 on what that thread called ``exit`` with.
         """
+        atexit.unregister(self.open)
         if _waits_for_first_exit():
             atexit.register(self._give_way)
 
