@@ -82,4 +82,5 @@ def probes_of(settings: Config) -> tuple[Probe, ...]:
 def register(app: typer.Typer) -> None:
     """Add the command."""
     examples = ("fabricd capture here.txt", "fabricd capture --key key --root /host there.txt")
-    app.command(epilog=manual(*examples))(capture)
+    summary = "Write what this machine shows into a file, anonymously"
+    app.command(epilog=manual(*examples), short_help=summary)(capture)

@@ -83,7 +83,7 @@ def _version(
         raise typer.Exit
 
 
-@app.command(epilog=_SERVE)
+@app.command(epilog=_SERVE, short_help="Run the daemon until SIGTERM")
 def serve(
     config_file: ConfigFile = None,
     host: Annotated[str | None, typer.Option(help="Address to listen at.")] = None,
@@ -130,7 +130,7 @@ def serve(
     daemon.run(loaded, launch)
 
 
-@app.command(epilog=_PROBE)
+@app.command(epilog=_PROBE, short_help="Look at this machine once and print what is there")
 def probe(
     json: Annotated[bool, typer.Option("--json", help="Print the snapshot as JSON.")] = False,
     root: Root = None,
@@ -144,7 +144,7 @@ def probe(
         print_snapshot(snapshot)
 
 
-@app.command(epilog=_FACTS)
+@app.command(epilog=_FACTS, short_help="As root, leave what only root may read for the daemon")
 def facts(
     folder: Annotated[Path, typer.Argument(help="Takes the files; the daemon looks in the default.")] = FOLDER,
     config_file: ConfigFile = None,
@@ -158,7 +158,10 @@ def facts(
         raise typer.Exit(1)
 
 
-@app.command(epilog=f"{_CHECK}\n\nSettings, as in the file; in the environment as {PREFIX}NAME:\n\n{_SETTINGS}")
+@app.command(
+    epilog=f"{_CHECK}\n\nSettings, as in the file; in the environment as {PREFIX}NAME:\n\n{_SETTINGS}",
+    short_help="List every fault of a configuration at once",
+)
 def check_config(
     file: Annotated[Path | None, typer.Argument(help=f"By default {config_load.DEFAULT_FILE} if it exists.")] = None,
 ) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -39,7 +41,7 @@ def test_changes_come_as_lines_of_the_node_that_is_asked_for(tmp_path):
     with daemon(tmp_path, *first, name="n0") as n0, watching(n0.url, "--node", "n1", "--count", "1") as process:
         with daemon(tmp_path, *second, name="n1"):
             out, err = process.communicate(timeout=30)
-        assert (process.returncode, err) == (0, "")
+        assert (process.returncode, err) == (0, "no node called n1 is known yet; waiting for it\n")
         _, kind, node = out.split()[:3]
         assert (kind, node) == ("node_joined", "n1")
 
@@ -49,8 +51,8 @@ def test_the_past_as_json(tmp_path):
     with daemon(tmp_path, *first, name="n0") as n0, daemon(tmp_path, *second, name="n1") as n1:
         eventually(lambda: "n1" in n0.get("/v1/events").text, 15, told=[n0, n1])
         with watching(n0.url, "--past", "--json", "--node", "n1", "--count", "1") as process:
-            out, _ = process.communicate(timeout=30)
-        assert json.loads(out)["kind"] == "node_joined"
+            out, err = process.communicate(timeout=30)
+        assert (json.loads(out)["kind"], err) == ("node_joined", "")
 
 
 def test_it_survives_a_restart_and_says_what_it_missed(tmp_path):
@@ -65,6 +67,19 @@ def test_it_survives_a_restart_and_says_what_it_missed(tmp_path):
             assert process.stderr.readline() == "changes were missed: fabricctl nodes tells how things are\n"
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 130
+
+
+def test_a_terminal_is_told_that_it_watches(tmp_path):
+    terminal, end = pty.openpty()
+    with daemon(tmp_path, name="n0") as n0:
+        command = [program("fabricctl"), "watch", "--from", n0.url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, text=True) as process:
+            os.close(end)
+            assert select.select([terminal], [], [], 30)[0]
+            assert os.read(terminal, 200) == f"watching 1 node by the daemon at {n0.url}; Ctrl-C ends it\r\n".encode()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+    os.close(terminal)
 
 
 def test_wrong_input_and_no_daemon(tmp_path):

@@ -17,6 +17,7 @@ from fabricd.model.cluster import ClusterStatus, NodeStatus
 from fabricd.model.cluster_file import Head
 from fabricd.model.codec import content_hash
 from fabricd.redact import redact
+from fabricd.units import format_count
 
 FileArgument = Annotated[
     Path, typer.Argument(help="Takes the cluster; must not exist; compressed when it ends in .gz.")
@@ -60,7 +61,7 @@ def capture_cluster(
     )
     write_cluster(file, head, _nodes(connection, cluster.nodes, secret))
     kept = "as they are" if raw else "replaced; look through it before you pass it on"
-    typer.echo(f"{file}: {len(cluster.nodes)} nodes; names, addresses and ids are {kept}")
+    typer.echo(f"{file}: {format_count(len(cluster.nodes), 'node')}; names, addresses and ids are {kept}")
 
 
 def _nodes(connection: Connection, known: Sequence[NodeStatus], secret: bytes | None) -> Iterator[NodeStatus]:

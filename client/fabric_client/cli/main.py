@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from fabric_client.cli.closing import exit_status
-from fabric_client.cli.manual import WHOLE, epilog
+from fabric_client.cli.manual import PAGES, WHOLE, epilog
 from fabricd import __version__
 from fabricd.errors import UnavailableError
 from fabricd.install import install_line
@@ -60,6 +60,7 @@ class _Commands(TyperGroup):
                 _module_of(name).register(alone)
                 self.commands[name] = typer.main.get_command(alone)
                 self.commands[name].epilog = epilog(name)
+                self.commands[name].short_help = PAGES[name].summary
 
 
 def _module_of(command: str) -> Any:

@@ -41,8 +41,7 @@ def meet_hosts(
 ) -> None:
     """Meet the job's other hosts and print what its network needs, each with its reason, and where ranks may meet.
 
-    For example, on each of two hosts: eval "$(fabricctl meet --nnodes 2 --node-rank 0 --group train)" && torchrun
-    --nnodes 2 --node-rank 0 --master-addr $MASTER_ADDR --master-port $MASTER_PORT train.py
+    The example's line sets MASTER_ADDR and MASTER_PORT, too: torchrun takes them by --master-addr and --master-port.
 
     FABRICD_URL, --group and FABRICD_GROUP_SECRET_FILE are the same on all hosts. Unlike env, which goes by the map, the
     daemon here measures the networks between the hosts before it chooses.

@@ -20,7 +20,7 @@ from fabricd.plan.order.from_map import named_places, rank_places
 from fabricd.plan.order.mesh import Mesh
 from fabricd.plan.order.mesh_order import MeshOrder, mesh_order
 from fabricd.plan.order.pairs_csv import read_pairs
-from fabricd.units import format_bandwidth, format_ranges, format_size, parse_size
+from fabricd.units import format_bandwidth, format_count, format_ranges, format_size, parse_size
 
 HostsOption = Annotated[
     str,
@@ -106,7 +106,8 @@ def _show(found: RankOrder, places: Sequence[RankPlace]) -> None:
     out = console()
     count = len(found.order)
     proven = "no order is better" if found.optimal else "the best found; a better one is not ruled out"
-    out.print(f"{count} ranks on {len(found.nodes)} nodes, {found.moved} get another number; {proven} ({found.method})")
+    where = f"{format_count(count, 'rank')} on {format_count(len(found.nodes), 'node')}"
+    out.print(f"{where}, {found.moved} get another number; {proven} ({found.method})")
     rows: list[tuple[object, ...]] = [
         (f"{one.level} crossings", one.before, one.after, f"at least {one.least} ({one.groups} groups)")
         for one in found.crossings

@@ -14,6 +14,7 @@ from fabricd.graph.simulate.nodes import simulate as simulated
 from fabricd.graph.simulate.templates import TEMPLATES, load_template
 from fabricd.model.cluster_file import Head
 from fabricd.model.snapshot import Snapshot
+from fabricd.units import format_count
 
 TemplateOption = Annotated[
     str,
@@ -85,7 +86,7 @@ def simulate(
     )
     source = f"simulated: {design.name}, {nodes} nodes, {leaf} to a leaf, seed {seed}"
     write_cluster(out, Head(nodes=nodes, redacted=True, source=source), simulated(design))
-    typer.echo(f"{out}: {nodes} nodes; fabricctl topo --from {out}, fabricd serve --replay {out}")
+    typer.echo(f"{out}: {format_count(nodes, 'node')}; fabricctl topo --from {out}, fabricd serve --replay {out}")
 
 
 def _template(name: str) -> Snapshot:

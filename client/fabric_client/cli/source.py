@@ -225,7 +225,8 @@ def _opened(origin: str) -> Iterator[tuple[BufferedReader, str]]:
             with Path(origin).open("rb") as file:
                 yield file, name
     except OSError as error:
-        raise InputError(f"cannot read {origin}: {error.strerror}", hint="a URL or a file is expected") from error
+        expected = "a file, or an address: http://HOST:7470, unix:/path"
+        raise InputError(f"cannot read {origin}: {error.strerror}", hint=expected) from error
 
 
 def _read_all(stream: BufferedReader, name: str) -> bytes:

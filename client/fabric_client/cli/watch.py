@@ -1,5 +1,6 @@
 """``fabricctl watch``: what changes in the cluster's map, one line for each change, as it happens."""
 
+import sys
 import time
 from collections.abc import Iterator
 from typing import Annotated
@@ -14,6 +15,7 @@ from fabric_client.transport import TransientError
 from fabricd.errors import InputError
 from fabricd.model.cluster import ClusterStatus
 from fabricd.model.event import Event, EventPage
+from fabricd.units import format_count
 
 #: A daemon holds a question back for so long at most, while nothing happens.
 _WAIT_SECONDS = 30.0
@@ -49,7 +51,9 @@ def watch(
     if origin is not None and not origin.startswith(("http://", "https://", "unix:")):
         raise InputError(f"{origin[:80]} is no daemon's address", hint="a file does not change; http://HOST:7470 may")
     connection = open_daemon(origin)
-    cursor = None if past else connection.get("/v1/cluster", ClusterStatus, params={"summary": "1"}).event_cursor
+    known = connection.get("/v1/cluster", ClusterStatus, params={"summary": "1"})
+    _tell_what_is_watched(connection, known, node)
+    cursor = None if past else known.event_cursor
     told = 0
     for page in _pages(connection, cursor):
         if page.resync:
@@ -64,6 +68,15 @@ def watch(
             told += 1
             if told == count:
                 return
+
+
+def _tell_what_is_watched(connection: Connection, known: ClusterStatus, node: str) -> None:
+    """Say what the silence that may follow means: to a terminal, and to all that no such node is known."""
+    if node and not any(node in (one.name, one.node_id) for one in known.nodes):
+        typer.echo(f"no node called {clean(node)} is known yet; waiting for it", err=True)
+    elif sys.stderr.isatty():
+        what = node or format_count(len(known.nodes), "node")
+        typer.echo(clean(f"watching {what} by the daemon at {connection.address}; Ctrl-C ends it"), err=True)
 
 
 def _pages(connection: Connection, cursor: str | None) -> Iterator[EventPage]:
