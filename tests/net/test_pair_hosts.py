@@ -14,9 +14,12 @@ NETWORKS = [NetworkSpec("front", "10.75.0.0/24", bits_per_second=400_000_000), N
 pytestmark = [pytest.mark.root, pytest.mark.mpi]
 
 OPENED = """
-import json, sys
+import json, os, sys
 import numpy as np
 from fabric_client import create_communicator
+if "ANOTHER_FORM" in os.environ:
+    from fabric_client.engine import mpi_form
+    mpi_form._FORM = os.environ["ANOTHER_FORM"]
 comm = create_communicator(engine="mpi", timeout=20)
 other = 1 - comm.rank
 beside = [line for line in str(comm.explain()).splitlines() if "beside MPI" in line]
@@ -63,6 +66,14 @@ for number in range(10**6):
 
 OTHER_SIZES = """
 comm.all_reduce(np.ones(64 + comm.rank))
+"""
+
+#: 64 KiB go beside MPI, and more does not.
+ACROSS = """
+for _ in range(3):
+    comm.all_reduce(np.ones(1 << 14))
+    comm.all_reduce(np.ones(64))
+comm.all_reduce(np.ones(1 << 13 if comm.rank else 1 << 14))
 """
 
 
@@ -123,3 +134,18 @@ def test_arrays_of_other_sizes_are_told_on_both_ranks_with_both_sizes(cluster):
     for rank, (status, _, errors) in enumerate(played(cluster, "sizes", OTHER_SIZES)):
         assert status == 1
         assert f"all_reduce of {512 + 8 * rank} bytes: the other rank's is of {520 - 8 * rank} bytes" in errors
+
+
+@pytest.mark.timeout(120)
+def test_sizes_of_which_one_goes_by_mpi_are_told_at_once_on_both_ranks(cluster):
+    for status, _, errors in played(cluster, "across", ACROSS):
+        assert status == 1
+        assert "all_reduce of 131072 bytes: the other rank's is a sum of 65536 bytes" in errors
+
+
+@pytest.mark.timeout(120)
+def test_a_rank_whose_client_makes_other_messages_is_refused_by_name(cluster):
+    """As of another version; both hear it before MPI has connected them."""
+    for status, _, errors in played(cluster, "versions", "", {}, {"ANOTHER_FORM": "0"}):
+        assert status == 1
+        assert "runs a version of this client whose messages are others" in errors

@@ -103,6 +103,34 @@ def test_arrays_of_other_sizes_are_an_error_on_both_sides_which_stays():
             assert not caught.value.details.get("peer_may_be_lost")
 
 
+class Never:
+    """An all_reduce by MPI to which the other rank does not come."""
+
+    def test(self):
+        return False
+
+
+def test_a_sum_here_and_another_by_mpi_there_are_told():
+    with two_ends() as (mine, its):
+        until(mine.start(np.ones(3), np.empty(3)), its.start(np.ones(3), np.empty(3)))
+        its.start(np.ones(3), np.empty(3))
+        with pytest.raises(EngineError, match="all_reduce of 800000 bytes: the other rank's is a sum of 24 bytes"):
+            until(mine.beside(Never(), 800000))
+
+
+def test_who_is_ahead_is_not_taken_for_out_of_step():
+    """The other rank's next sum may come before the end of what goes by MPI."""
+    with two_ends() as (mine, its):
+        by_mpi, its_by_mpi = mine.beside(Never(), 8), its.beside(Never(), 8)
+        ahead = its.start(np.ones(3), np.empty(3))
+        for _ in range(1000):
+            assert not by_mpi.test()
+        later = mine.start(np.ones(3), np.empty(3))
+        until(ahead, later)
+        for _ in range(1000):
+            assert not its_by_mpi.test()
+
+
 def test_an_end_that_goes_is_told_after_what_it_had_sent():
     with two_ends() as (mine, its):
         its.start(np.ones(3), np.empty(3))

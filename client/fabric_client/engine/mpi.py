@@ -75,16 +75,19 @@ class MpiEngine:
 
     def all_reduce(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
-        if self._link is not None and op is _SUM and array.nbytes <= MOST_BYTES and array.dtype.char in TYPES:
-            return self._link.start(array, out)
+        link = self._link
+        if link is not None and op is _SUM and array.nbytes <= MOST_BYTES and array.dtype.char in TYPES:
+            return link.start(array, out)
         if array.nbytes > self._in_one_go and self.size > 1:
-            return self._in_pieces(
+            pending = self._in_pieces(
                 array,
                 out,
                 lambda part, result: self._all_reduce(self._segments.comm, part, result, op),
                 ask=self._other is None or (op is not _SUM and op is not _AVERAGE),
             )
-        return self._all_reduce(self._comm, array, out, op)
+        else:
+            pending = self._all_reduce(self._comm, array, out, op)
+        return pending if link is None else link.beside(pending, array.nbytes)
 
     def _all_reduce(self, comm: Any, array: Array, out: Array, op: ReduceOp) -> Pending:
         datatype = TYPES.get(array.dtype.char)  # written out, for nothing is called as often

@@ -13,9 +13,10 @@ from fabric_client.engine.base import Pending
 from fabric_client.engine.exit_gate import ExitGate
 from fabric_client.engine.held_ends import KEEPALIVE, HeldEnds
 from fabric_client.engine.mpi import MpiEngine
+from fabric_client.engine.mpi_form import check_forms, with_form
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import MpiPending
-from fabric_client.engine.pair_connect import connect, place_of
+from fabric_client.engine.pair_connect import are_two_hosts, connect, place_of
 from fabric_client.engine.piece_size import PieceSize, choose_piece_size
 from fabric_client.engine.segments import BeforeStart, Segments, agree
 from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
@@ -143,7 +144,8 @@ class PlannedStart:
             piece = choose_piece_size(answer.size, len(beside), network)
             comm, control, segments = _communicators(piece, self._complete, self._before_start)
             self._ends.hold()
-            link = connect(control, place_of(answer.plan, mine, chosen), self._complete) if answer.size == 2 else None
+            two = are_two_hosts(answer.plan)  # each rank knows without asking the other
+            link = connect(control, place_of(mine, chosen), self._complete) if two else None
         finally:
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
             mpi_segments.unlink_segments(answer.kvsname)
@@ -186,7 +188,11 @@ class PlannedStart:
 
     def _shared_fence(self, number: int, keys: Mapping[str, str]) -> Mapping[str, str]:
         if not self._closing:
-            return self._fence(number, keys, max(1.0, self._deadline - time.monotonic()))
+            own = keys if number else with_form(keys, self._answer.rank)
+            found = self._fence(number, own, max(1.0, self._deadline - time.monotonic()))
+            if not number:
+                check_forms(found, self._answer.size)
+            return found
         try:
             # Half of what is left: MPI must end after it, before the connection does.
             half = max(0.5, (self._deadline - time.monotonic()) / 2)

@@ -23,7 +23,7 @@ _CONNECT_SECONDS = 2.0
 #: Of that for each stranger who connects and says nothing.
 _STRANGER_SECONDS = 0.2
 _TOKEN_BYTES = 16
-#: Address, as text; port; what the other has to say first.
+#: Address, as text, "" for no place; port, 0 where nobody listens; what the other has to say first.
 _HELLO = struct.Struct(f"!46sH{_TOKEN_BYTES}s")
 #: Several messages, so that the kernel takes one at once; its own limits may be lower.
 _BUFFER_BYTES = 256 << 10
@@ -37,17 +37,20 @@ class Place:
     address: str
 
 
-def place_of(plan: GroupPlan, mine: RankSlice, chosen: Mapping[str, str]) -> Place | None:
-    """Return where that is; None where the plan is not two hosts over TCP, or the user has set something else.
+def are_two_hosts(plan: GroupPlan) -> bool:
+    """Tell whether a plan is of two ranks on two hosts."""
+    return plan.size == 2 and len({part.host_index for part in plan.ranks}) == 2
+
+
+def place_of(mine: RankSlice, chosen: Mapping[str, str]) -> Place | None:
+    """Return where that is; None where these two do not use TCP, or the user has set something else.
 
     Args:
-        plan: of all ranks.
-        mine: this rank's part.
+        mine: this rank's part of the plan.
         chosen: the plan's settings without those that the user has set otherwise.
     """
-    two_hosts = plan.size == 2 and len({part.host_index for part in plan.ranks}) == 2
     by_tcp = "tcp" in chosen.get("UCX_TLS", "").split(",") and chosen.get("UCX_NET_DEVICES") in mine.devices
-    if not two_hosts or not by_tcp or not mine.address or mine.address.startswith("fe80:"):
+    if not by_tcp or not mine.address or mine.address.startswith("fe80:"):
         return None
     return Place(chosen["UCX_NET_DEVICES"], mine.address)
 
@@ -87,11 +90,12 @@ def _connected(comm: Any, place: Place | None, complete: Callable[[Pending], Non
             listener = _new_socket(place)
             listener.listen()
     if listener is None:
-        host, port, expected = _exchange(comm, ("", 0, token), complete)
+        mine = "" if place is None else place.address
+        host, port, expected = _exchange(comm, (mine, 0, token), complete)
         return None if place is None or not port else _call(place, (host, port), say=expected, hear=token)
     with closing(listener):
-        _, _, expected = _exchange(comm, (*listener.getsockname()[:2], token), complete)
-        return _accept(listener, say=expected, hear=token)
+        called_from, _, expected = _exchange(comm, (*listener.getsockname()[:2], token), complete)
+        return _accept(listener, say=expected, hear=token) if called_from else None
 
 
 def _exchange(comm: Any, mine: tuple[str, int, bytes], complete: Callable[[Pending], None]) -> tuple[str, int, bytes]:

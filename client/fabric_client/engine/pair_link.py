@@ -25,10 +25,14 @@ from fabricd.units import format_size
 
 #: Up to so much goes this way. Above, two copies less are little beside what else there is to do.
 MOST_BYTES = 64 << 10
-#: Before each message: the bytes that follow, so that ranks whose arrays differ get to know it; and what aligns them.
-_HEAD = struct.Struct("=Q8x")
+#: Before each message: the bytes that follow, and how many all_reduces the sender had left to MPI before. So ranks get
+#: to know whose arrays differ, also where one's goes this way and the other's does not.
+_HEAD = struct.Struct("=QQ")
 #: A message of a peer that is in step is there by then; afterwards MPI has its turn, too.
 _GLANCES = 32
+#: What waits for MPI looks here each time after so many tests.
+_LOOKS = 256
+_HINT = "all ranks pass arrays of the same shape and dtype, and the same operator"
 _MOST_FORMS = 256
 
 
@@ -40,7 +44,7 @@ class _Form:
     def __init__(self, shape: tuple[int, ...], dtype: "np.dtype[Any]", inbox: memoryview) -> None:
         self.received: Array = np.ndarray(shape, dtype, inbox, _HEAD.size)  #: what has come
         self.nbytes = self.received.nbytes
-        self.head = _HEAD.pack(self.nbytes)
+        self.head = memoryview(bytearray(_HEAD.pack(self.nbytes, 0))).cast("Q")
         self.length = _HEAD.size + self.nbytes
 
 
@@ -71,6 +75,28 @@ class LinkSum:
         return False
 
 
+class _ByMpi:
+    """An all_reduce that goes the other way; see :meth:`PairLink.beside`."""
+
+    __slots__ = ("_link", "_nbytes", "_number", "_pending", "_tests")
+
+    def __init__(self, link: "PairLink", pending: Pending, nbytes: int, number: int) -> None:
+        self._link = link
+        self._pending = pending
+        self._nbytes = nbytes
+        self._number = number
+        self._tests = 0
+
+    def test(self) -> bool:
+        """See :class:`fabric_client.engine.base.Pending`."""
+        if self._pending.test():
+            return True
+        self._tests += 1
+        if self._tests % _LOOKS == 0:
+            self._link.check_in_step(self._number, self._nbytes)
+        return False
+
+
 class PairLink:
     """The connection, on which sums go one after another in the order of their starts.
 
@@ -90,6 +116,7 @@ class PairLink:
         self._inbox = memoryview(bytearray(_HEAD.size + MOST_BYTES))
         self._head = self._inbox[: _HEAD.size].cast("Q")
         self._have = 0  #: bytes of the message that comes
+        self._by_mpi = 0  #: all_reduces that were left to MPI
         self._forms: dict[tuple[tuple[int, ...], Any], _Form] = {}
         self._error: EngineError | None = None
         self._lock = threading.Lock()  #: works are tested from any thread
@@ -110,6 +137,7 @@ class PairLink:
         """
         form = self._forms.get((source.shape, source.dtype)) or self._new_form(source)
         with self._lock:
+            form.head[1] = self._by_mpi
             sent = 0
             if not self._unsent:
                 try:
@@ -119,13 +147,38 @@ class PairLink:
                 except OSError as error:
                     self._lose(error)
             if sent < form.length:
-                self._unsent += (form.head + source.tobytes())[sent:]
+                self._unsent += (form.head.tobytes() + source.tobytes())[sent:]
             elif not self._waiting and self._has_come(form):
                 self._add(source, form.received, target)
                 return ENDED
             one = LinkSum(self, form, source, target, self.flushed + len(self._unsent) if self._unsent else 0)
             self._waiting.append(one)
             return one
+
+    def beside(self, pending: Pending, nbytes: int) -> Pending:
+        """Take note of an all_reduce of so many bytes that goes by MPI, when that is started; return it."""
+        self._by_mpi += 1
+        return _ByMpi(self, pending, nbytes, self._by_mpi)
+
+    def check_in_step(self, number: int, nbytes: int) -> None:
+        """Look whether the other rank has sent by this way, for this rank's ``number``-th all_reduce by MPI.
+
+        Raises:
+            EngineError: it has.
+        """
+        with self._lock:
+            if self._error is not None or self._waiting or not self._poll(0):
+                return  # what waits is before that message; and who has lost the connection hears it from the group
+            try:
+                head = self._socket.recv(_HEAD.size, socket.MSG_PEEK)
+            except OSError:
+                return
+            if len(head) < _HEAD.size:
+                return
+            its, its_number = _HEAD.unpack(head)
+            if its_number < number:
+                told = f"all_reduce of {nbytes} bytes: the other rank's is a sum of {its} bytes"
+                self._fail(EngineError(told, hint=_HINT))
 
     def advance(self) -> None:
         """Send and receive what can be, without waiting.
@@ -191,7 +244,7 @@ class PairLink:
             self._fail(
                 EngineError(
                     f"all_reduce of {form.nbytes} bytes: the other rank's is of {self._head[0]} bytes",
-                    hint="all ranks pass arrays of the same shape and dtype",
+                    hint=_HINT,
                 )
             )
         self._have = have if have < length else 0
