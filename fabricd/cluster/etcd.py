@@ -27,7 +27,7 @@ from fabricd.cluster.etcd_messages import (
     decode,
     refusal,
 )
-from fabricd.cluster.peer_client import plain_client
+from fabricd.cluster.peer_client import plain_client, reason_of
 from fabricd.credentials import PeerAccess
 from fabricd.errors import ParseError
 
@@ -221,7 +221,7 @@ class Etcd:
         except TimeoutError as error:
             raise EtcdError("no whole answer in time") from error
         except httpx.HTTPError as error:
-            raise EtcdError(str(error) or type(error).__name__) from error
+            raise EtcdError(reason_of(error)) from error
         if response.status_code != httpx.codes.OK:
             raise refusal(decode(data, ErrorMessage))
         return decode(data, kind)

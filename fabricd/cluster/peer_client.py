@@ -1,6 +1,7 @@
 """HTTP to other parts of this cluster, and how long to wait before trying again."""
 
 import functools
+import os
 import random
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -45,6 +46,24 @@ def peer_client(access: PeerAccess) -> httpx.AsyncClient:
     """Return a client for other daemons, which shows them this cluster's token and this daemon's certificate."""
     headers = {} if access.token is None else {"Authorization": f"Bearer {access.token}"}
     return plain_client(headers, seconds=ANSWER_SECONDS, tls=access.tls, tls_name=access.name)
+
+
+def reason_of(error: Exception) -> str:
+    """Return why there was no answer, in words for who must mend it.
+
+    What was refused, has no route or got nothing back are three different faults, which httpx's own text, "All
+    connection attempts failed", does not tell apart; the system's error stands at the end of the chain.
+    """
+    if isinstance(error, httpx.ConnectTimeout):
+        return "no connection in time: its host is down, or something between drops packets"
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):  # whose errno is none of the system's
+        if isinstance(cause, BaseExceptionGroup):  # one for each address of a name
+            cause = cause.exceptions[0]
+        if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+            return os.strerror(cause.errno)
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
 
 
 class _Transport(httpx.AsyncHTTPTransport):

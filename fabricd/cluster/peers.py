@@ -13,7 +13,7 @@ import httpx
 from fabricd.background import in_thread
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer import Peer
-from fabricd.cluster.peer_client import ANSWER_SECONDS, pause, peer_client
+from fabricd.cluster.peer_client import ANSWER_SECONDS, pause, peer_client, reason_of
 from fabricd.cluster.peer_list import PeerList
 from fabricd.credentials import PeerAccess
 from fabricd.errors import FabricError, ParseError, TokenError, UnreachableError
@@ -229,7 +229,7 @@ async def _ask(client: httpx.AsyncClient, url: str, etag: str, parts: SharedPart
     except TimeoutError as error:
         raise UnreachableError(f"no whole answer within {time.monotonic() - begun:.0f} s") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UnreachableError(str(error) or type(error).__name__) from error
+        raise UnreachableError(reason_of(error)) from error
     if response.status_code == 304 and etag:
         return None
     if response.status_code == 401:
