@@ -198,6 +198,22 @@ def test_nothing_is_started_once_it_is_given_up(segments):
     assert log == [("a", 0, 1)]
 
 
+def test_it_may_be_given_up_in_the_middle_of_a_step(segments):
+    """As a signal's handler does that ends the group."""
+    log = []
+    operation = Operation("a", log)
+    pending = segments.run(4, 160, operation.start)
+
+    def start(part):
+        segments.abandon()
+        return operation.start(part)
+
+    operation.ready, pending._start = 9, start
+    assert not pending.test()
+    assert not pending.test()
+    assert log == [("a", 0, 1), ("a", 1, 2)]
+
+
 def test_a_process_that_is_often_displaced_is_crowded():
     now, switches = [0.0], [1000]
     crowding = Crowding(lambda: switches[0], lambda: now[0])

@@ -89,6 +89,7 @@ class Segments:
         #: Works are tested from any thread. Who finds it taken, by another thread or below itself, has nothing to do.
         self._lock = threading.Lock()
         self._error: FabricError | None = None
+        self._given_up = False
         self._crowding = Crowding()
 
     def run(self, count: int, nbytes: int, start: Callable[[slice], Pending], *, ask: bool = True) -> Pending:
@@ -114,10 +115,11 @@ class Segments:
             return
         with self._lock:
             try:
-                while self._waiting and self._waiting[0].advance():
+                while self._waiting and not self._given_up and self._waiting[0].advance():
                     self._waiting.popleft()
             except FabricError as error:
                 self._error = error
+            if self._given_up or self._error is not None:
                 self._waiting.clear()
             if not self._waiting:
                 self._rest()
@@ -130,13 +132,16 @@ class Segments:
         except MPI.Exception as error:
             raise map_error(error) from error
 
-    def look_up(self) -> None:
-        """Raise why no piece may be started any more."""
+    def look_up(self) -> bool:
+        """Tell whether the next piece is to be started, or raise why it must not be."""
+        if self._given_up:
+            return False
         now = time.monotonic()
         since, self._started = self._started, now
         error = self.before_start(now, since, "an operation in pieces")
         if error is not None:
             raise error
+        return True
 
     def describe(self) -> str:
         """Return how large operations are cut, and why, for ``explain()``."""
@@ -151,10 +156,9 @@ class Segments:
             raise self._error
 
     def abandon(self) -> None:
-        """Start no more pieces."""
-        with self._lock:
-            self._waiting.clear()
-            self._rest()
+        """Start no more pieces. Waits for nobody: a signal's handler may call it in the middle of :meth:`advance`."""
+        self._given_up = True
+        self.advance()
 
     def _rest(self) -> None:
         if self.advance in UNDER_WAY:
@@ -202,7 +206,8 @@ class _Segmented:
                 self._step = self._choose_step()
             if self._starting:  # Ctrl-C came in between, and only MPI knows whether it has the piece
                 raise EngineError("an operation in pieces was interrupted while one of them was started")
-            self._queue.look_up()
+            if not self._queue.look_up():
+                return False
             self._starting = True
             part = slice(self._next, self._next + self._step)
             self._current, self._next = self._start(part), part.stop
