@@ -67,7 +67,7 @@ class LocalView:
     #: "device:inode" of /dev/shm: ranks share memory only where it is the same.
     shm_device: str = ""
     shm_bytes: int | None = None
-    memlock_bytes: int | None = None  #: None is unlimited
+    memlock_bytes: int | None = None  #: None is unlimited, by the limit or by the right to exceed it
     cpus: tuple[int, ...] = ()
     interfaces: tuple[ViewInterface, ...] = ()
     hcas: tuple[ViewHca, ...] = ()
@@ -96,6 +96,10 @@ _MAX_DEVICES = 1024
 IMEX_CHANNELS = "nvidia-caps-imex-channels"
 _CHANNEL = re.compile(r"channel(\d{1,9})")
 _MAX_TEXT = 4096
+_EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
+_CAP_IPC_LOCK = 14
+#: Of the first user namespace, the one in which the kernel asks for that capability.
+_ALL = ["0", "0", str(2**32 - 1)]
 _GPU_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]{36})\s*$", re.MULTILINE | re.IGNORECASE)
 _GPU_MINOR = re.compile(r"^Device Minor:\s*(\d{1,4})\s*$", re.MULTILINE)
 
@@ -121,7 +125,6 @@ def collect(
         dev_root: where device nodes and ``shm`` are.
     """
     shm_device, shm_bytes = _shared_memory(dev_root / "shm")
-    memlock, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return LocalView(
         hostname=printable(socket.gethostname()),
         pid=os.getpid(),
@@ -132,7 +135,7 @@ def collect(
         pid_namespace=_namespace(proc_root, "pid"),
         shm_device=shm_device,
         shm_bytes=shm_bytes,
-        memlock_bytes=None if memlock == resource.RLIM_INFINITY else memlock,
+        memlock_bytes=_memlock(proc_root),
         cpus=tuple(sorted(os.sched_getaffinity(0))),
         interfaces=_interfaces(),
         hcas=_hcas(sys_root, dev_root),
@@ -148,6 +151,20 @@ def collect(
 def imex_numbers(names: Iterable[str]) -> tuple[int, ...]:
     """Return the numbers of IMEX channels, ascending, by the names of their device nodes: ``channel0``."""
     return tuple(sorted(int(match[1]) for name in names if (match := _CHANNEL.fullmatch(name))))
+
+
+def _memlock(proc_root: Path) -> int | None:
+    """Return how much memory may be locked, bytes; the capability to exceed the limit counts outside containers' users.
+
+    Source: kernel drivers/infiniband/core/umem.c, include/uapi/linux/capability.h; capabilities(7).
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    effective = _EFFECTIVE.search(_text(proc_root / "self/status"))
+    if effective and int(effective[1], 16) >> _CAP_IPC_LOCK & 1 and _text(proc_root / "self/uid_map").split() == _ALL:
+        return None
+    return limit
 
 
 def _may_use(node: Path) -> bool:

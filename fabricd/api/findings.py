@@ -53,14 +53,15 @@ async def recent_findings(services: Services) -> Findings:
 
     What took long is kept for ten times as long.
     """
-    kept = services.kept_findings
-    if kept is not None and services.clock() < kept.until:
-        return kept.findings
-    begun = services.clock()
-    found = await _found(services, services.nodes.snapshots(), None)
-    ended = services.clock()
-    services.kept_findings = KeptFindings(found, ended + 10 * (ended - begun))
-    return found
+    async with services.finding:
+        kept = services.kept_findings
+        if kept is not None and services.clock() < kept.until:
+            return kept.findings
+        begun = services.clock()
+        found = await _found(services, services.nodes.snapshots(), None)
+        ended = services.clock()
+        services.kept_findings = KeptFindings(found, ended + 10 * (ended - begun))
+        return found
 
 
 async def _found(services: Services, known: Mapping[str, Snapshot], ids: Collection[str] | None) -> Findings:

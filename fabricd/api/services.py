@@ -61,6 +61,8 @@ class Services:
     clock: Callable[[], float] = time.monotonic
     findings: KnownFindings = field(init=False)
     kept_findings: KeptFindings | None = None
+    #: Whoever asks for what is wrong with all nodes while that is worked out waits for the same.
+    finding: asyncio.Lock = field(default_factory=asyncio.Lock)
     measurer: Measurer = field(init=False)
     groups: GroupService = field(init=False)
     overview: Overview = field(init=False)

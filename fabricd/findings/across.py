@@ -28,7 +28,7 @@ class _Trait:
     code: str
     severity: Severity
     what: str  #: "NVIDIA drivers"
-    of: Callable[[NodePorts], Mapping[str, str]]  #: values by subject
+    of: Callable[[NodePorts], Mapping[str, str]]  #: values by subject, but for what is not known
     fix: str
 
 
@@ -49,7 +49,8 @@ def across_findings(
     kinds: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for node_id, one in ports.items():
         if one.snapshot.gpus:
-            kinds[tuple(sorted({gpu.name for gpu in one.snapshot.gpus}))].append(node_id)
+            gpus = sorted({gpu.name for gpu in one.snapshot.gpus})
+            kinds[one.snapshot.node.product, *gpus].append(node_id)
     for members in kinds.values():
         if len(members) > 1:
             alike = {names[node_id]: ports[node_id] for node_id in members}
@@ -74,10 +75,7 @@ def _differing(trait: _Trait, nodes: Mapping[str, NodePorts]) -> Iterator[Findin
         others = [name for name, value in by_node.items() if value != usual]
         if not others:
             continue
-        if len(by_node) > 2 and count < len(by_node) * _MAJORITY:
-            yield _no_majority(trait, subject, by_node)
-            continue
-        if len(by_node) == 2:  # nobody can tell which of two is right
+        if count < len(by_node) * _MAJORITY:  # of two, nobody can tell which is right
             yield _no_majority(trait, subject, by_node)
             continue
         for name in others:
@@ -110,11 +108,14 @@ def _adapters(one: NodePorts) -> Mapping[str, str]:
 
 
 def _rates(one: NodePorts) -> Mapping[str, str]:
-    rates = {
-        **{f"{hca.name}:{port.port}": port.rate_bytes_per_second for hca in one.snapshot.hcas for port in hca.ports},
-        **{interface.name: interface.speed_bytes_per_second for interface in one.snapshot.interfaces},
-    }
-    return {f"rail {port.rail}": format_bandwidth(rates.get(port.name)) for port in one.rails}
+    rates = {nic.name: _rate(nic.carrier, nic.speed_bytes_per_second) for nic in one.snapshot.interfaces}
+    for name, _, port in one.snapshot.hca_ports():
+        rates[name] = _rate(port.state in ("active", ""), port.rate_bytes_per_second)
+    return {f"rail {port.rail}": rate for port in one.rails if (rate := rates.get(port.name))}
+
+
+def _rate(up: bool | None, rate: int | None) -> str:
+    return "down" if up is False else format_bandwidth(rate) if rate else ""
 
 
 def _driver(one: NodePorts) -> Mapping[str, str]:
@@ -131,9 +132,11 @@ def _firmware(one: NodePorts) -> Mapping[str, str]:
 
 
 def _gpudirect(one: NodePorts) -> Mapping[str, str]:
-    words = {True: "yes", False: "no", None: "unknown"}
+    words = {True: "yes", False: "no"}
     seen = {
-        f"dma-buf {words[hca.dmabuf]}, peer memory {words[hca.peer_memory]}" for hca in one.snapshot.hcas if hca.ports
+        f"dma-buf {words[hca.dmabuf]}, peer memory {words[hca.peer_memory]}"
+        for hca in one.snapshot.hcas
+        if hca.ports and hca.dmabuf is not None and hca.peer_memory is not None
     }
     return {"GPUDirect RDMA": "; ".join(sorted(seen))} if seen else {}
 
@@ -191,7 +194,9 @@ def _mtu(names: Mapping[str, str], tables: _Tables, networks: Sequence[Network])
         ]
         yield Finding(
             code="mtu-differs",
-            severity=Severity.ERROR,
+            severity=Severity.WARNING
+            if network.transport is Transport.ETHERNET
+            else Severity.ERROR,  # TCP's ends agree on a size, UDP's do not
             subject=network.name,
             what=f"ports of one network ({network.transport}) have different MTUs: large messages fail or hang",
             evidence=(f"{usual}: {len(seen[usual])} ports", *told[:_SHOWN]),
@@ -229,7 +234,10 @@ def _rails(
         if (leaf := tables[port.node].facts(port).leaf)
     }
     plugged: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
+    usual_rails, _ = Counter(len(one.rails) for one in ports.values()).most_common(1)[0]
     for node_id, one in ports.items():
+        if len(one.rails) != usual_rails:  # where an adapter is missing, those behind it have other places
+            continue
         for rail in one.rails:
             names_of = (rail.name, *rail.interfaces)
             if leaf := next((leaves[node_id, name] for name in names_of if (node_id, name) in leaves), ""):
@@ -268,7 +276,8 @@ def _domains(ports: Mapping[str, NodePorts], names: Mapping[str, str]) -> Iterat
                 subject=domain,
                 what="hosts of one NVLink domain have no IMEX channel: their GPUs do not reach other hosts' by NVLink",
                 evidence=(f"{len(without)} of {len(members)} hosts: {', '.join(without[:_SHOWN])}",),
-                fix="start nvidia-imex with all hosts in nodes_config.cfg, and make its channels: nvidia-modprobe -c 0",
+                fix="start nvidia-imex with all hosts in nodes_config.cfg, and make its channels: nvidia-modprobe -c "
+                "0; nothing is wrong where ComputeDomains of Kubernetes make them for each job",
             )
 
 

@@ -20,41 +20,43 @@ _HINDERS = {
     "NCCL_IB_DISABLE": "InfiniBand and RoCE",
     "NCCL_P2P_DISABLE": "direct access between GPUs, NVLink too",
     "NCCL_SHM_DISABLE": "shared memory between the ranks of a host",
-    "NCCL_NVLS_DISABLE": "reductions in NVSwitches",
 }
 _SHOWN = 12
 
 
 def environment_findings(
-    settings: Mapping[str, str], *, interfaces: Collection[str], adapters: Collection[str], source: str
+    settings: Mapping[str, str],
+    *,
+    interfaces: Collection[str],
+    adapters: Collection[str],
+    by_plugin: Collection[str] = (),
+    source: str,
 ) -> Iterator[Finding]:
     """Yield what is wrong with settings.
 
     Args:
         settings: by name; others than those of NCCL, Gloo and UCX do not count.
-        interfaces: network interfaces that this process sees.
+        interfaces: network interfaces that this process sees, and that are up.
         adapters: names of RDMA devices that it sees.
+        by_plugin: those of them that NCCL reaches by a plugin, which does not read NCCL_IB_*: EFA.
         source: where the settings stand: "the environment", "/etc/nccl.conf".
     """
     value = settings.get(_NCCL_NAMES, "")
     yield from _interfaces(_NCCL_NAMES, value, interfaces, source)
     yield from _gloo(settings.get(_GLOO_NAMES, ""), interfaces, source)
-    yield from _hcas(settings.get(_NCCL_HCAS, ""), adapters, source)
+    verbs = set(adapters) - set(by_plugin)
+    if verbs or not by_plugin:
+        yield from _hcas(settings.get(_NCCL_HCAS, ""), verbs, source)
     yield from _ucx(settings.get(_UCX_NAMES, ""), {*interfaces, *adapters}, source)
     for name, lost in _HINDERS.items():
-        if settings.get(name, "0").strip() not in ("", "0"):
-            if name == "NCCL_IB_DISABLE" and not adapters:
-                continue
-            yield Finding(
-                code="setting-hinders",
-                severity=Severity.WARNING,
-                subject=name,
-                what=f"{name}={settings[name][:40]}: jobs do without {lost}",
-                evidence=(f"it stands in {source}",),
-                fix=f"unset {name}, unless it is there to look for a fault",
-            )
+        if settings.get(name, "0").strip() not in ("", "0") and (verbs or name != "NCCL_IB_DISABLE"):
+            yield _hinders(name, settings[name], lost, source)
+    if settings.get("NCCL_NVLS_ENABLE", "").strip() == "0":
+        yield _hinders("NCCL_NVLS_ENABLE", "0", "reductions in NVSwitches", source)
+    if adapters and settings.get("NCCL_NET", "").strip().lower() == "socket":
+        yield _hinders("NCCL_NET", settings["NCCL_NET"], "the adapters' RDMA", source)
     index = settings.get("NCCL_IB_GID_INDEX", "").strip()
-    if adapters and index.lstrip("-").isdecimal() and int(index) >= 0:
+    if verbs and index.lstrip("-").isdecimal() and int(index) >= 0:
         yield Finding(
             code="setting-fixed-gid",
             severity=Severity.NOTE,
@@ -63,6 +65,17 @@ def environment_findings(
             evidence=(f"it stands in {source}",),
             fix="unset it: NCCL finds the entry itself since 2.21; NCCL_IB_ROCE_VERSION_NUM says which kind",
         )
+
+
+def _hinders(name: str, value: str, lost: str, source: str) -> Finding:
+    return Finding(
+        code="setting-hinders",
+        severity=Severity.WARNING,
+        subject=name,
+        what=f"{name}={value[:40]}: jobs do without {lost}",
+        evidence=(f"it stands in {source}",),
+        fix=f"unset {name}, unless it is there to look for a fault",
+    )
 
 
 def _wrong(code: str, name: str, value: str, why: str, source: str, fix: str) -> Finding:
@@ -104,7 +117,11 @@ def _interfaces(name: str, value: str, known: Collection[str], source: str) -> I
     fitting = {one for one in known if any(one == part if exact else one.startswith(part) for part in wanted)}
     left = set(known) - fitting if excluded else fitting
     if not left - {"lo"}:
-        why = "it leaves no interface but the loopback" if excluded or left else "no interface here is called so"
+        why = (
+            "it leaves no interface but the loopback"
+            if excluded or left
+            else "no interface that is up here is called so"
+        )
         yield _wrong("setting-names-nothing", name, value, why, source, _there_are(known, wanted[0] if wanted else ""))
 
 
@@ -116,19 +133,21 @@ def _gloo(value: str, known: Collection[str], source: str) -> Iterator[Finding]:
             yield _wrong("setting-syntax", _GLOO_NAMES, value, why, source, _there_are(known))
             return
         if part not in known:
-            why = f"no interface here is called {part[:40]}"
+            why = f"no interface that is up here is called {part[:40]}"
             yield _wrong("setting-names-nothing", _GLOO_NAMES, value, why, source, _there_are(known, part))
             return
 
 
 def _hcas(value: str, known: Collection[str], source: str) -> Iterator[Finding]:
     """As NCCL_SOCKET_IFNAME, of adapters; a port may follow each."""
-    if not value or not known:
+    if not value:
         return
     excluded, exact = value.startswith("^"), value.lstrip("^").startswith("=")
     wanted = [part.partition(":")[0] for part in value.lstrip("^").lstrip("=").split(",") if part]
     fitting = {one for one in known if any(one == part if exact else one.startswith(part) for part in wanted)}
     if not (set(known) - fitting if excluded else fitting):
+        if excluded and not known:
+            return
         why = "it leaves no adapter" if excluded else "no adapter here is called so"
         fix = _there_are(known, wanted[0] if wanted else "")
         yield _wrong("setting-names-nothing", _NCCL_HCAS, value, why, source, fix)

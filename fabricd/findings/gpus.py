@@ -12,10 +12,12 @@ from fabricd.units import format_bandwidth, format_count, format_ranges
 _RESET = "nvidia-smi --gpu-reset -i {gpu} while no job runs on it, else reboot the node"
 _FABRIC_WAITS = frozenset({"not-started", "in-progress"})
 _RECOVERIES = "recovery"
+_NVIDIA, _DISPLAY, _DRIVER = 0x10DE, 0x03, "nvidia"
 
 
 def gpu_findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield what is wrong with the GPUs of a node."""
+    yield from _missing(snapshot)
     for gpu in snapshot.gpus:
         if gpu.outcome is Outcome.FAILED:
             yield _of(gpu, "gpu-lost", Severity.ERROR, "does not answer", [gpu.reason], f"dmesg | grep Xid; {_RESET}")
@@ -32,7 +34,7 @@ def gpu_findings(snapshot: Snapshot) -> Iterator[Finding]:
                 gpu, "gpu-divided", Severity.NOTE, "is divided (MIG): no direct access to other GPUs", evidence, fix
             )
     yield from _split_domain(snapshot.gpus)
-    yield from _links_down([gpu for gpu in snapshot.gpus if gpu.outcome is Outcome.OK and gpu.links])
+    yield from _links_down(snapshot.gpus)
     for gpu in snapshot.gpus:
         yield from _link_speeds(gpu)
         yield from _link_errors(gpu)
@@ -49,6 +51,27 @@ def _of(gpu: Gpu, code: str, severity: Severity, what: str, evidence: Sequence[s
         evidence=tuple(filter(None, evidence)),
         fix=fix.format(gpu=gpu.index),
     )
+
+
+def _missing(snapshot: Snapshot) -> Iterator[Finding]:
+    """A GPU that the driver holds and NVML does not list could not be started, or is hidden from a container."""
+    if not any(report.name == "nvml" and report.outcome is Outcome.OK for report in snapshot.probes):
+        return
+    listed = {gpu.pci_address for gpu in snapshot.gpus}
+    hidden = bool(snapshot.node.container)
+    for device in snapshot.pci:
+        is_gpu = device.vendor_id == _NVIDIA and (device.class_code or 0) >> 16 == _DISPLAY
+        if is_gpu and device.driver == _DRIVER and device.address not in listed and not device.physical_function:
+            yield Finding(
+                code="gpu-missing",
+                severity=Severity.NOTE if hidden else Severity.ERROR,
+                subject=device.address,
+                what=f"the GPU at {device.address} is on the PCI bus, and NVML does not list it",
+                evidence=(f"its driver is {device.driver}", f"NVML lists {format_count(len(listed), 'GPU')}"),
+                fix="nothing is wrong where this container was given the others; else dmesg | grep -e NVRM -e Xid"
+                if hidden
+                else "dmesg | grep -e NVRM -e Xid; power the node off and on: a reset alone may not bring it back",
+            )
 
 
 def _fabric(gpu: Gpu, fabric: NvlinkFabric) -> Iterator[Finding]:
@@ -86,25 +109,35 @@ def _active(gpu: Gpu) -> list[int]:
     return [link.index for link in gpu.links if link.active]
 
 
-def _links_down(gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """A link is down that knows its other end, or that all GPUs alike have and this one has among some.
+def _is_bridged(gpu: Gpu) -> bool:
+    """Tell whether all of its links that are up go to one other GPU."""
+    return len({link.remote_pci_address for link in gpu.links if link.active and link.remote_type == "gpu"}) == 1
 
-    A GPU without any may stand beside a bridge that joins two others.
+
+def _links_down(gpus: Sequence[Gpu]) -> Iterator[Finding]:
+    """A link is down that knows its other end, or that GPUs alike have which hang on switches or bridges, too.
+
+    A GPU without any may stand beside a bridge that joins two others. In a mesh of GPUs, as of V100s, numbers of links
+    differ by design where a virtual machine has some of them. A GPU that is divided has none: A100s' are trained off
+    with MIG. Source: NVIDIA's Fabric Manager user guide.
     """
+    divided = {gpu.pci_address for gpu in gpus if gpu.mig_mode == "enabled"}
+    judged = [gpu for gpu in gpus if gpu.outcome is Outcome.OK and gpu.links and gpu.mig_mode != "enabled"]
     alike: dict[str, list[Gpu]] = defaultdict(list)
-    for gpu in gpus:
+    for gpu in judged:
         alike[gpu.name].append(gpu)
-    for gpu in gpus:
+    for gpu in judged:
         active = _active(gpu)
         down = [link for link in gpu.links if link.active is False]
-        most = max(len(_active(other)) for other in alike[gpu.name])
-        known = [link for link in down if link.remote_pci_address]
+        known = [link for link in down if link.remote_pci_address and link.remote_pci_address not in divided]
         switched = any(link.remote_type == "switch" and link.active for one in alike[gpu.name] for link in one.links)
-        fewer = len(active) < most and (active or switched)
+        equal = [one for one in alike[gpu.name] if switched or _is_bridged(one)]
+        most = max((len(_active(one)) for one in equal), default=0)
+        fewer = gpu in equal and len(active) < most
         if not known and not fewer:
             continue
         numbers = format_ranges(link.index for link in known or down)
-        others = [f"gpu{one.index} has {len(_active(one))}" for one in alike[gpu.name] if len(_active(one)) == most]
+        others = [f"gpu{one.index} has {len(_active(one))}" for one in equal if len(_active(one)) == most]
         yield _of(
             gpu,
             "nvlink-down",

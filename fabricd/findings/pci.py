@@ -1,6 +1,7 @@
 """PCIe: links narrower or slower than both ends could, and what stands in the way between GPUs and adapters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from fabricd.graph.snapshot_pci import pcie_figure
 from fabricd.model.device import PciDevice
@@ -10,6 +11,7 @@ from fabricd.model.snapshot import Snapshot
 
 _SHOWN = 8
 _TRANSLATES = frozenset({"DMA", "DMA-FQ"})
+_Devices = Mapping[str, PciDevice]
 
 
 def pci_findings(snapshot: Snapshot) -> Iterator[Finding]:
@@ -21,8 +23,7 @@ def pci_findings(snapshot: Snapshot) -> Iterator[Finding]:
     adapters = {hca.pci_address for hca in snapshot.hcas} & known.keys()
     if not gpus or len(gpus | adapters) < 2:
         return
-    bridges = {bridge.address: bridge for end in gpus | adapters for bridge in _above(known[end], known)}
-    yield from _acs(bridges)
+    yield from _acs(_between(gpus | adapters, known))
     ends = {address: known[address] for address in gpus | adapters}
     translated = sorted(address for address, end in ends.items() if end.iommu_mode in _TRANSLATES)
     if translated:
@@ -31,9 +32,10 @@ def pci_findings(snapshot: Snapshot) -> Iterator[Finding]:
             severity=Severity.WARNING,
             what="the IOMMU translates what GPUs and adapters read and write",
             evidence=tuple(f"{names[one]} ({one}): {ends[one].iommu_mode}" for one in translated[:_SHOWN]),
-            fix="iommu=pt on the kernel's command line, or the IOMMU off in the firmware, where no machine is virtual",
+            fix="iommu=pt (on ARM iommu.passthrough=1) on the kernel's command line, or the IOMMU off in the firmware, "
+            "where no machine is virtual",
         )
-    if len(snapshot.numa) > 1:
+    if sum(1 for numa in snapshot.numa if numa.cpus) > 1:  # some have memory alone: of GPUs, of CXL
         lost = sorted(address for address, end in ends.items() if end.numa_node is None)
         if lost:
             yield Finding(
@@ -52,7 +54,26 @@ def _names(snapshot: Snapshot) -> dict[str, str]:
     return names | {gpu.pci_address: f"gpu{gpu.index}" for gpu in snapshot.gpus if gpu.pci_address}
 
 
-def _above(device: PciDevice, known: Mapping[str, PciDevice]) -> Iterator[PciDevice]:
+def _between(ends: Collection[str], known: _Devices) -> Sequence[PciDevice]:
+    """Return the bridges that lie below one where the ways of several devices meet.
+
+    What devices below different root ports exchange passes the processor in any case.
+    """
+    chains = [[known[end], *_above(known[end], known)] for end in ends]
+    below: dict[str, set[str]] = {}
+    for chain in chains:
+        for device, bridge in pairwise(chain):
+            below.setdefault(bridge.address, set()).add(device.address)
+    found = {
+        bridge.address: bridge
+        for chain in chains
+        for place, bridge in enumerate(chain[1:], 2)
+        if any(len(below[upper.address]) > 1 for upper in chain[place:])
+    }
+    return list(found.values())
+
+
+def _above(device: PciDevice, known: _Devices) -> Iterator[PciDevice]:
     """Yield the bridges above a function, nearest first."""
     seen = {device.address}
     while (above := known.get(device.parent)) is not None and above.address not in seen:
@@ -61,18 +82,22 @@ def _above(device: PciDevice, known: Mapping[str, PciDevice]) -> Iterator[PciDev
         device = above
 
 
-def _links(snapshot: Snapshot, known: Mapping[str, PciDevice], names: Mapping[str, str]) -> Iterator[Finding]:
-    """Judge each link on the way from a GPU or adapter to its host bridge by what both of its ends could do."""
+def _links(snapshot: Snapshot, known: _Devices, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Judge each link on the way from a GPU or adapter to its host bridge by what both of its ends could do.
+
+    A GPU that hangs on its processor by C2C sends nothing by PCIe.
+    """
     gpus = {gpu.pci_address for gpu in snapshot.gpus}
+    by_c2c = {gpu.pci_address for gpu in snapshot.gpus if gpu.c2c_links}
     below: dict[str, list[str]] = {}
-    for address, name in names.items():
+    for address in names.keys() - by_c2c:
         device = known.get(address)
         if device is None or device.physical_function:
             continue
         # A switch is two bridges deep; between these two there is no link.
         for one in (device, *_above(device, known))[::2]:
-            below.setdefault(one.address, []).append(name)
-    for address, users in below.items():
+            below.setdefault(one.address, []).append(address)
+    for address, users in sorted(below.items()):
         device, port = known[address], known.get(known[address].parent)
         if port is None:
             continue
@@ -81,15 +106,14 @@ def _links(snapshot: Snapshot, known: Mapping[str, PciDevice], names: Mapping[st
         width, speed = device.link.width, device.link.speed_gts
         narrow = bool(len(widths) == 2 and width and width < min(widths))
         # A GPU, and what stands above it alone, sleeps at a lower speed while nothing runs.
-        sleeps = address in gpus or all(user.startswith("gpu") for user in users)
+        sleeps = gpus.issuperset(users)
         slow = bool(len(speeds) == 2 and speed and speed < min(speeds) and not sleeps)
         if not narrow and not slow:
             continue
         _, told = pcie_figure(device.link, port.link, sleeps=sleeps)
         subject = names.get(address, address)
-        where = (
-            f"{subject} ({address})" if subject != address else f"{address}, above {', '.join(sorted(users)[:_SHOWN])},"
-        )
+        above = ", ".join(sorted(names[user] for user in users)[:_SHOWN])
+        where = f"{subject} ({address})" if subject != address else f"{address}, above {above},"
         yield Finding(
             code="pcie-narrow" if narrow else "pcie-slow",
             severity=Severity.ERROR,
@@ -100,9 +124,9 @@ def _links(snapshot: Snapshot, known: Mapping[str, PciDevice], names: Mapping[st
         )
 
 
-def _acs(bridges: Mapping[str, PciDevice]) -> Iterator[Finding]:
-    redirecting = sorted(address for address, one in bridges.items() if one.acs_redirects)
-    denied = sorted(address for address, one in bridges.items() if one.acs is Outcome.DENIED)
+def _acs(bridges: Sequence[PciDevice]) -> Iterator[Finding]:
+    redirecting = sorted(one.address for one in bridges if one.acs_redirects)
+    denied = [one for one in bridges if one.acs is Outcome.DENIED]
     if redirecting:
         shown = ", ".join(redirecting[:_SHOWN]) + (", ..." if len(redirecting) > _SHOWN else "")
         yield Finding(

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_node import NodePorts
-from fabricd.model.device import Hca, HcaPort, InterfaceKind, NetInterface, PciDevice
+from fabricd.graph.networks_rails import beside_gpus
+from fabricd.model.device import Hca, HcaPort, InterfaceKind, NetInterface
 from fabricd.model.finding import Finding, Severity
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.port_facts import PortTables
@@ -19,33 +20,51 @@ _RDMA = frozenset({"infiniband", "roce", "efa", "mana", "slingshot", "omni-path"
 _BY_PEER_MEMORY = frozenset({"infiniband", "roce"})
 _WAITS_FOR_SM = frozenset({"init", "armed"})
 _FULL_MEMBER = 0x8000
+_NETWORK_CLASS = 0x02
+_BONDS = frozenset({InterfaceKind.BOND, InterfaceKind.TEAM})
 _CABLE = "see the cable and its switch port: ethtool -m, mlxlink, the switch's log"
 
 
 def port_findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield what is wrong with the ports of a node."""
-    devices = {device.address: device for device in snapshot.pci}
-    yield from _hca_ports(snapshot, devices)
+    kinds = _Kinds(snapshot)
+    yield from _hca_ports(snapshot, kinds)
     yield from _gpudirect(snapshot)
-    yield from _interfaces(snapshot, devices)
+    yield from _interfaces(snapshot, kinds)
     yield from _one_subnet(snapshot)
     yield from _gids(snapshot)
 
 
-def _kind(address: str, devices: Mapping[str, PciDevice]) -> Hashable | None:
-    """Return what cards have in common whose functions can be compared; None for what no PCI function is behind.
+class _Kinds:
+    """What the cards of a node have in common whose functions can be compared."""
 
-    The second port of a card that has two is often not cabled on any of them, so the number of the function counts.
-    """
-    device = devices.get(address)
-    if device is None or device.physical_function:
-        return None
-    return device.vendor_id, device.device_id, address.rpartition(".")[2]
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._devices = {device.address: device for device in snapshot.pci}
+        self._near: frozenset[str] = frozenset().union(*beside_gpus(snapshot).values())
+        bonds = {one.name for one in snapshot.interfaces if one.kind in _BONDS}
+        self._bonded = {one.pci_address for one in snapshot.interfaces if one.controller in bonds}
 
+    def of(self, address: str) -> Hashable | None:
+        """Return a card's kind; None for what no PCI function is behind, and for a host's virtual functions.
 
-def _port_kind(hca: Hca, port: HcaPort, devices: Mapping[str, PciDevice]) -> Hashable | None:
-    kind = _kind(hca.pci_address, devices)
-    return None if kind is None else (kind, port.port, port.link_layer)
+        The second port of a card that has two is often not cabled on any of them, so the number of the function counts.
+        A card for storage may be of the model of those beside GPUs, and slower, or without a cable.
+        """
+        device = self._devices.get(address)
+        if device is None or device.physical_function:
+            return None
+        model = device.vendor_id, device.device_id, device.subsystem_vendor_id, device.subsystem_device_id
+        return model, address.rpartition(".")[2], address in self._near, address in self._bonded
+
+    def of_port(self, hca: Hca, port: HcaPort) -> Hashable | None:
+        """Return the kind of an adapter's port."""
+        kind = self.of(hca.pci_address)
+        return None if kind is None else (kind, port.port, port.link_layer)
+
+    def is_network(self, interface: NetInterface) -> bool:
+        """Tell whether a network card is behind an interface: others, such as USB's, do not know their duplex."""
+        device = self._devices.get(interface.pci_address)
+        return device is not None and (device.class_code is None or device.class_code >> 16 == _NETWORK_CLASS)
 
 
 def _alike(items: Iterable[_T], kind: Callable[[_T], Hashable | None]) -> list[list[_T]]:
@@ -57,9 +76,11 @@ def _alike(items: Iterable[_T], kind: Callable[[_T], Hashable | None]) -> list[l
     return list(groups.values())
 
 
-def _hca_ports(snapshot: Snapshot, devices: Mapping[str, PciDevice]) -> Iterator[Finding]:
+def _hca_ports(snapshot: Snapshot, kinds: _Kinds) -> Iterator[Finding]:
     ports = [(hca, port) for hca in snapshot.hcas if hca.kind in _RDMA for port in hca.ports]
     for hca, port in ports:
+        if hca.virtual_function:  # a virtual machine's or container's business, which may not have begun
+            continue
         if port.link_layer == "infiniband" and port.state in _WAITS_FOR_SM:
             yield Finding(
                 code="no-subnet-manager",
@@ -78,7 +99,7 @@ def _hca_ports(snapshot: Snapshot, devices: Mapping[str, PciDevice]) -> Iterator
                 evidence=(f"P_Keys {', '.join(f'{key:#06x}' for key in port.pkeys[:8])}",),
                 fix="make it a full member in the subnet manager's partitions.conf",
             )
-    for group in _alike(ports, lambda one: _port_kind(*one, devices)):
+    for group in _alike(ports, lambda one: kinds.of_port(*one)):
         up = [one for one in group if one[1].state == "active"]
         for one in group:
             if one[1].state == "down" and one[1].physical_state != "disabled" and len(up) * 2 >= len(group):
@@ -95,7 +116,7 @@ def _down(name: str, told: str, up: int, other: str) -> Finding:
         code="port-down",
         severity=Severity.WARNING,
         subject=name,
-        what=f"{name} is down, and most of its like on this node are up",
+        what=f"{name} is down, and at least half of its like on this node are up",
         evidence=(told, f"{up} alike are up, {other} for one"),
         fix=_CABLE,
     )
@@ -140,14 +161,14 @@ def _is_up(hca: Hca) -> bool:
     return any(port.state == "active" for port in hca.ports)
 
 
-def _interfaces(snapshot: Snapshot, devices: Mapping[str, PciDevice]) -> Iterator[Finding]:
+def _interfaces(snapshot: Snapshot, kinds: _Kinds) -> Iterator[Finding]:
     adapters = {hca.pci_address for hca in snapshot.hcas if hca.kind in _RDMA}  # whose ports are looked at above
     cards = [
         one
         for one in snapshot.interfaces
         if one.kind is InterfaceKind.PHYSICAL and one.admin_up and one.pci_address not in adapters
     ]
-    for group in _alike(cards, lambda one: _kind(one.pci_address, devices)):
+    for group in _alike(cards, lambda one: kinds.of(one.pci_address)):
         up = [one for one in group if one.carrier]
         for one in group:
             if one.carrier is False and len(up) * 2 >= len(group):
@@ -155,7 +176,7 @@ def _interfaces(snapshot: Snapshot, devices: Mapping[str, PciDevice]) -> Iterato
         yield from _slower("port-slow", [(one.name, one.speed_bytes_per_second) for one in up])
     by_name = {one.name: one for one in snapshot.interfaces}
     for one in snapshot.interfaces:
-        if one.duplex == "half" and one.carrier:
+        if one.duplex == "half" and one.carrier and kinds.is_network(one):
             yield Finding(
                 code="half-duplex",
                 severity=Severity.ERROR,
@@ -164,7 +185,7 @@ def _interfaces(snapshot: Snapshot, devices: Mapping[str, PciDevice]) -> Iterato
                 evidence=(f"ethtool: {format_bandwidth(one.speed_bytes_per_second)}, half duplex",),
                 fix="let both ends negotiate: ethtool -s INTERFACE autoneg on, and the same at the switch",
             )
-        if one.kind in (InterfaceKind.BOND, InterfaceKind.TEAM) and one.admin_up:
+        if one.kind in _BONDS and one.admin_up:
             yield from _bond(one, by_name)
 
 
@@ -182,10 +203,15 @@ def _bond(bond: NetInterface, by_name: Mapping[str, NetInterface]) -> Iterator[F
 
 
 def _one_subnet(snapshot: Snapshot) -> Iterator[Finding]:
-    """Several interfaces in one subnet send by one of them, but for rules that ask where a packet comes from."""
+    """Several interfaces in one subnet send by one of them, but for rules that ask where a packet comes from.
+
+    What is part of a bond, a bridge or a VRF is routed by that. InfiniBand's own messages need no addresses, and
+    clouds give all of a node's ports addresses of one subnet.
+    """
     seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    ipoib = {one.name for one in snapshot.interfaces if one.kind is InterfaceKind.IPOIB}
     for interface in snapshot.interfaces:
-        if not interface.carrier or not interface.pci_address:
+        if not interface.carrier or not interface.pci_address or interface.controller:
             continue
         for address in interface.addresses:
             if address.family == 4 and address.scope == "global" and address.prefix_length < 32:
@@ -197,7 +223,7 @@ def _one_subnet(snapshot: Snapshot) -> Iterator[Finding]:
         if len({name for name, _ in members}) > 1 and len(without) > 1:
             yield Finding(
                 code="one-subnet",
-                severity=Severity.WARNING,
+                severity=Severity.NOTE if ipoib.issuperset(without) else Severity.WARNING,
                 subject=net,
                 what=f"{', '.join(without[:8])} are in one subnet: TCP leaves by one of them for all",
                 evidence=(

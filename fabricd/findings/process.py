@@ -23,11 +23,14 @@ def process_findings(view: LocalView, host: Snapshot | None) -> Iterator[Finding
     """
     denied = [hca.name for hca in view.hcas if not hca.usable]
     if denied:
+        some = len(denied) < len(view.hcas)
         yield Finding(
             code="adapters-denied",
-            severity=Severity.ERROR,
+            severity=Severity.NOTE if some else Severity.ERROR,
             subject=", ".join(denied[:8]),
-            what="this process may not open adapters that it sees: NCCL and UCX fall back to TCP, and do not say so",
+            what="this process may not open some of the adapters that it sees"
+            if some
+            else "this process may open no adapter that it sees: NCCL and UCX fall back to TCP, and do not say so",
             evidence=("no device node below /dev/infiniband that it may read and write",),
             fix="pass /dev/infiniband into the container (docker: --device=/dev/infiniband; Kubernetes: the RDMA "
             "device plugin)",
@@ -60,7 +63,7 @@ def _hidden(view: LocalView, host: Snapshot) -> Iterator[Finding]:
     if hidden:
         yield Finding(
             code="adapters-hidden",
-            severity=Severity.WARNING,
+            severity=Severity.NOTE if view.hcas else Severity.WARNING,
             subject=", ".join(hidden[:8]),
             what="this process does not see all adapters of its host",
             evidence=(f"{len(view.hcas)} of {len(host.hcas)} are visible here",),

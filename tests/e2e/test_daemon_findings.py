@@ -58,7 +58,7 @@ def test_settings_of_the_process_that_asks_are_looked_at(tmp_path):
     with daemon(tmp_path, name="n0") as n0:
         status, text = doctor(n0, "--at-least", "error", NCCL_SOCKET_IFNAME="ens9", GLOO_SOCKET_IFNAME="^lo")
         assert status == 1
-        assert "NCCL_SOCKET_IFNAME=ens9: no interface here is called so" in text
+        assert "NCCL_SOCKET_IFNAME=ens9: no interface that is up here is called so" in text
         assert "GLOO_SOCKET_IFNAME=^lo: Gloo takes whole names" in text
         told = json.loads(doctor(n0, "--json")[1])
         assert {one["code"] for one in told["findings"] if one["code"].startswith("setting-")} == set()

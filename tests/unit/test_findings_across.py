@@ -27,6 +27,7 @@ def cluster(change: Callable[[Snapshot], Snapshot] = lambda one: one) -> list[Sn
     """Four HGX machines, the third of them changed."""
     made = [hgx(name, lid=1 + 8 * place) for place, name in enumerate(NAMES)]
     made = [replace(one, gpu_driver=GpuDriver(driver_version="570.1")) for one in made]
+    made = [with_hcas(dmabuf=True, peer_memory=False)(active_mtu(one, 4096)) for one in made]
     return [change(one) if one.node.name == "c" else one for one in made]
 
 
@@ -43,6 +44,16 @@ def slowed(one: Snapshot) -> Snapshot:
     return replace(one, hcas=(*one.hcas[:2], replace(one.hcas[2], ports=ports), *one.hcas[3:]))
 
 
+def active_mtu(one: Snapshot, mtu: int) -> Snapshot:
+    hcas = (replace(hca, ports=(replace(hca.ports[0], active_mtu=mtu),)) for hca in one.hcas)
+    return replace(one, hcas=tuple(hcas))
+
+
+def unplugged(one: Snapshot) -> Snapshot:
+    ports = (replace(one.hcas[2].ports[0], state="down", rate_bytes_per_second=1_250_000_000),)
+    return replace(one, hcas=(*one.hcas[:2], replace(one.hcas[2], ports=ports), *one.hcas[3:]))
+
+
 def flashed(one: Snapshot, version: str = "28.39") -> Snapshot:
     return with_hcas(board_id="MT_1", firmware=version)(one)
 
@@ -52,7 +63,7 @@ DIFFERING = {
     "driver-differs": (lambda one: replace(one, gpu_driver=GpuDriver(driver_version="550.9")), "550.9", "570.1 on 3"),
     "adapters-differ": (renamed, "ib0:1", "mlx5_0:1"),
     "rate-differs": (slowed, "25 GB/s", "50 GB/s on 3"),
-    "gpudirect-differs": (with_hcas(peer_memory=True), "peer memory yes", "peer memory unknown on 3"),
+    "gpudirect-differs": (with_hcas(dmabuf=True, peer_memory=True), "peer memory yes", "peer memory no on 3"),
 }
 
 
@@ -63,6 +74,26 @@ def test_one_node_that_differs_is_named(code: str) -> None:
     assert [one.node for one in of_code] == ["c"]
     assert here in of_code[0].evidence[0]
     assert usual in of_code[0].evidence[1]
+
+
+def test_a_port_that_is_down_has_no_rate_to_compare() -> None:
+    told = [one for one in found(cluster(unplugged)) if one.code == "rate-differs"]
+    assert [one.evidence for one in told] == [("here down", "50 GB/s on 3 of 4 nodes with these GPUs")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(with_hcas(peer_memory=None), id="peer memory"),
+        pytest.param(lambda one: replace(one, gpu_driver=None), id="driver"),
+        pytest.param(
+            lambda one: replace(one, gpus=one.gpus[:4], node=replace(one.node, product="half of it")),
+            id="GPUs of another product",
+        ),
+    ],
+)
+def test_what_is_not_known_or_of_another_kind_differs_from_nothing(change: Callable[[Snapshot], Snapshot]) -> None:
+    assert [one for one in found(cluster(change)) if one.severity is not Severity.NOTE] == []
 
 
 def test_firmware_is_compared_by_board() -> None:
@@ -101,10 +132,13 @@ def on_leaves(name: str, place: int, *, mtu: int = 9000, crossed: bool = False, 
     return replace(base, hcas=(), pci=(*base.pci, *devices), interfaces=interfaces, lldp=lldp)
 
 
-def test_different_mtus_on_one_network_are_an_error() -> None:
+def test_different_mtus_on_one_network_are_told() -> None:
     told = found([on_leaves("a", 0), on_leaves("b", 1), on_leaves("c", 2, mtu=1500)])
     assert [(one.code, one.subject) for one in told] == [("mtu-differs", "10.0.0.0/16"), ("mtu-differs", "10.1.0.0/16")]
     assert told[0].evidence == ("9000: 2 ports", "1500: c/ens0")
+    assert told[0].severity is Severity.WARNING
+    told = found(cluster(lambda one: active_mtu(one, 2048)))
+    assert [(one.code, one.severity) for one in told] == [("mtu-differs", Severity.ERROR)]
 
 
 def test_two_swapped_cables_are_found() -> None:
@@ -114,6 +148,13 @@ def test_two_swapped_cables_are_found() -> None:
         ("rail-crossed", "e", "ens1"),
     ]
     assert told[0].evidence == ("leaf-1: 4 of 5 ports are rail 1 of their nodes",)
+
+
+def test_a_missing_adapter_does_not_cross_those_behind_it() -> None:
+    nodes = [on_leaves(name, place) for place, name in enumerate(NAMES)]
+    odd = on_leaves("e", 9)
+    told = found([*nodes, replace(odd, interfaces=odd.interfaces[1:])])
+    assert [one.code for one in told if one.code == "rail-crossed"] == []
 
 
 def test_one_switch_for_all_rails_is_no_swapped_cable() -> None:

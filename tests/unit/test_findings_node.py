@@ -15,6 +15,7 @@ from fabricd.model.device import (
     NumaNode,
     NvLink,
     NvlinkFabric,
+    PciDevice,
     PcieLink,
 )
 from fabricd.model.finding import Severity
@@ -49,6 +50,40 @@ def with_port(index: int, **fields: object) -> Snapshot:
     return with_hca(index, ports=(replace(hgx().hcas[index].ports[0], **fields),))
 
 
+def unlisted(driver: str = "nvidia") -> PciDevice:
+    """A GPU on the PCI bus alone."""
+    return pci("0009:03:00.0", vendor_id=0x10DE, class_code=0x030200, driver=driver)
+
+
+def listed(more: PciDevice) -> Snapshot:
+    """An HGX machine whose GPUs NVML has listed, and one more device."""
+    base = hgx()
+    return replace(base, pci=(*base.pci, more), probes=(ProbeReport(name="nvml", outcome=Outcome.OK),))
+
+
+def storage(**fields: object) -> Snapshot:
+    """A machine with an adapter of the model of those beside its GPUs, under a root port of its own."""
+    base = hgx()
+    port = replace(ib_port(lid=99), **fields)
+    device = pci("00ff:01:00.0", parent="00ff:00:01.0", root="pci00ff:00", numa_node=0, link=GEN5)
+    root = pci("00ff:00:01.0", root="pci00ff:00", class_code=0x060400, numa_node=0, link=GEN5)
+    return replace(
+        base, pci=(*base.pci, root, device), hcas=(*base.hcas, hca("mlx5_8", port, pci_address="00ff:01:00.0"))
+    )
+
+
+def mesh() -> Snapshot:
+    """Four V100s of eight, as a virtual machine has them: links to the others are not there."""
+    ways = {0: {1: 1, 2: 1, 3: 2}, 1: {0: 1, 2: 2, 3: 1}, 2: {0: 1, 1: 2, 3: 2}, 3: {0: 2, 1: 1, 2: 2}}
+    gpus = []
+    for index, to in ways.items():
+        ends = [f"0000:0{other}:00.0" for other, count in to.items() for _ in range(count)]
+        up = (NvLink(index=at, active=True, remote_type="gpu", remote_pci_address=end) for at, end in enumerate(ends))
+        down = (NvLink(index=at, active=False) for at in range(len(ends), 6))
+        gpus.append(Gpu(index=index, name="V100", pci_address=f"0000:0{index}:00.0", links=(*up, *down)))
+    return node(gpus=tuple(gpus))
+
+
 def links_of(index: int, *down: int) -> tuple[object, ...]:
     return tuple(replace(link, active=link.index not in down) for link in hgx().gpus[index].links)
 
@@ -74,6 +109,7 @@ BOND = nic("bond0", "10.1.0.1/24", kind=InterfaceKind.BOND, members=("ens1", "en
 #: What makes each kind of finding, its subject, and a fact that it has to name.
 CASES: dict[str, tuple[Callable[[], Snapshot], str, str]] = {
     "gpu-lost": (lambda: with_gpu(3, outcome=Outcome.FAILED, reason="GPU is lost"), "gpu3", "GPU is lost"),
+    "gpu-missing": (lambda: listed(unlisted()), "0009:03:00.0", "NVML lists 8 GPUs"),
     "gpu-ecc": (lambda: with_gpu(2, ecc_uncorrected=4), "gpu2", "4 uncorrected ECC errors"),
     "gpu-divided": (lambda: with_gpu(1, mig_mode="enabled", mig=(MigInstance(uuid="M"),)), "gpu1", "1 instance"),
     "fabric-not-ready": (
@@ -194,8 +230,55 @@ def test_each_kind_is_found_where_a_fact_shows_it(code: str) -> None:
             lambda: cards(("ens1", "", {"carrier": False, "admin_up": False}), ("ens2", "", {})), id="switched off"
         ),
         pytest.param(
-            lambda: replace(with_pci("0001:03:00.0", numa_node=None), numa=(NumaNode(index=0),)),
-            id="one NUMA node only",
+            lambda: replace(
+                with_pci("0001:03:00.0", numa_node=None), numa=(NumaNode(index=0, cpus=(0,)), NumaNode(index=1))
+            ),
+            id="one NUMA node has processors, the other is a GPU's memory",
+        ),
+        pytest.param(
+            lambda: with_gpu(5, links=links_of(5, *range(18)), mig_mode="enabled", mig=(MigInstance(uuid="M"),)),
+            id="links of a GPU that is divided",
+        ),
+        pytest.param(mesh, id="a part of a mesh of GPUs"),
+        pytest.param(lambda: listed(unlisted("vfio-pci")), id="a GPU that is given to a virtual machine"),
+        pytest.param(
+            lambda: replace(base := listed(unlisted()), node=replace(base.node, container="docker")),
+            id="a GPU that this container does not have",
+        ),
+        pytest.param(
+            lambda: replace(
+                base := with_pci("0003:03:00.0", link=NARROW),
+                gpus=tuple(replace(one, c2c_links=5) for one in base.gpus),
+            ),
+            id="a GPU by C2C has little PCIe",
+        ),
+        pytest.param(lambda: with_pci("0001:00:01.0", acs=Outcome.OK, acs_redirects=True), id="ACS at a root port"),
+        pytest.param(
+            lambda: replace(base := with_pci("0001:02:00.0", acs=Outcome.OK, acs_redirects=True), hcas=base.hcas[2:]),
+            id="ACS above a GPU alone",
+        ),
+        pytest.param(lambda: storage(rate_bytes_per_second=25 * 10**9), id="an adapter for storage is slower"),
+        pytest.param(lambda: storage(state="down", physical_state="polling"), id="an adapter for storage has no cable"),
+        pytest.param(
+            lambda: with_hca(4, virtual_function=True, ports=(replace(ib_port(state="init"), pkeys=(0x7FFF,)),)),
+            id="a virtual function that nobody uses yet",
+        ),
+        pytest.param(
+            lambda: replace(
+                base := cards(("usb0", "", {"duplex": "half"})), pci=(replace(base.pci[0], class_code=0x0C0330),)
+            ),
+            id="USB does not know its duplex",
+        ),
+        pytest.param(
+            lambda: cards(
+                ("ib0", "172.16.1.1/16", {"kind": InterfaceKind.IPOIB}),
+                ("ib1", "172.16.1.2/16", {"kind": InterfaceKind.IPOIB}),
+            ),
+            id="InfiniBand with all addresses in one subnet",
+        ),
+        pytest.param(
+            lambda: cards(("ens1", "10.1.0.1/16", {"controller": "vrf1"}), ("ens2", "10.1.0.2/16", {})),
+            id="one subnet in two routing domains",
         ),
     ],
 )
@@ -209,6 +292,15 @@ def test_gpus_beside_a_bridge_that_joins_two_others_have_no_links_down() -> None
         return Gpu(index=index, name="RTX", pci_address=f"0000:0{index}:00.0", links=links)
 
     assert findings_of(node(gpus=(card(0, 1), card(1, 0), card(2, None), card(3, None)))) == ()
+
+
+def test_a_bridge_that_has_come_loose_is_found() -> None:
+    def card(index: int, to: int, links: int) -> Gpu:
+        up = nvlinks(links, to=f"0000:0{to}:00.0")
+        return Gpu(index=index, name="A100", pci_address=f"0000:0{index}:00.0", links=up)
+
+    found = findings_of(node(gpus=(card(0, 1, 12), card(1, 0, 12), card(2, 3, 8), card(3, 2, 8))))
+    assert [(one.code, one.subject) for one in found] == [("nvlink-down", "gpu2"), ("nvlink-down", "gpu3")]
 
 
 def test_the_worst_comes_first() -> None:

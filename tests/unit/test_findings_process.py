@@ -7,7 +7,7 @@ import pytest
 from fabricd.findings.environment import environment_findings
 from fabricd.findings.process import process_findings
 from fabricd.localview import LocalView, ViewHca
-from fabricd.model.finding import Finding
+from fabricd.model.finding import Finding, Severity
 from tests.support.nodes import hgx, whole_view
 
 INTERFACES = ("lo", "eth0", "ens1f0", "docker0")
@@ -72,6 +72,7 @@ def told(**settings: str) -> list[Finding]:
         {"NCCL_IB_HCA": "mlx5_2"},
         {"UCX_NET_DEVICES": "mlx5_1:1,eth0"},
         {"UCX_NET_DEVICES": "all"},
+        {"NCCL_IB_HCA": "^mlx4", "NCCL_NVLS_ENABLE": "2", "NCCL_NET": "IB"},
         {"NCCL_P2P_DISABLE": "0", "NCCL_IB_GID_INDEX": "-1", "NCCL_DEBUG": "INFO"},
     ],
 )
@@ -82,20 +83,22 @@ def test_settings_that_fit_are_not_told(settings: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "code", "word"),
     [
-        ("NCCL_SOCKET_IFNAME", "eno1", "setting-names-nothing", "no interface here is called so"),
-        ("NCCL_SOCKET_IFNAME", "=eth", "setting-names-nothing", "no interface here is called so"),
+        ("NCCL_SOCKET_IFNAME", "eno1", "setting-names-nothing", "no interface that is up here is called so"),
+        ("NCCL_SOCKET_IFNAME", "=eth", "setting-names-nothing", "no interface that is up here is called so"),
         ("NCCL_SOCKET_IFNAME", "^eth,ens,docker", "setting-names-nothing", "no interface but the loopback"),
         ("NCCL_SOCKET_IFNAME", "lo", "setting-names-nothing", "no interface but the loopback"),
         ("NCCL_SOCKET_IFNAME", "10.1.0.1", "setting-syntax", "names of interfaces are expected"),
         ("GLOO_SOCKET_IFNAME", "^docker0", "setting-syntax", "without ^ and ="),
         ("GLOO_SOCKET_IFNAME", "fd00::1", "setting-syntax", "no addresses"),
-        ("GLOO_SOCKET_IFNAME", "eth", "setting-names-nothing", "no interface here is called eth"),
+        ("GLOO_SOCKET_IFNAME", "eth", "setting-names-nothing", "no interface that is up here is called eth"),
         ("NCCL_IB_HCA", "bnxt_re", "setting-names-nothing", "no adapter here is called so"),
         ("NCCL_IB_HCA", "^mlx5", "setting-names-nothing", "it leaves no adapter"),
         ("NCCL_IB_HCA", "mlx5_1:1", "setting-prefix", "fit mlx5_10 too"),
         ("UCX_NET_DEVICES", "mlx5_1:1,ib9", "setting-names-nothing", "nothing here is called ib9"),
         ("NCCL_IB_DISABLE", "1", "setting-hinders", "do without InfiniBand"),
         ("NCCL_P2P_DISABLE", "1", "setting-hinders", "NVLink too"),
+        ("NCCL_NVLS_ENABLE", "0", "setting-hinders", "reductions in NVSwitches"),
+        ("NCCL_NET", "Socket", "setting-hinders", "RDMA"),
         ("NCCL_IB_GID_INDEX", "3", "setting-fixed-gid", "differ between hosts"),
     ],
 )
@@ -109,6 +112,27 @@ def test_settings_of_another_machine_are_told(name: str, value: str, code: str, 
 def test_the_next_step_names_what_there_is() -> None:
     assert "there are docker0, ens1f0, eth0, lo" in told(NCCL_SOCKET_IFNAME="eno1")[0].fix
     assert "mlx5_1" in told(NCCL_IB_HCA="mlx4_1")[0].fix
+
+
+def test_a_setting_for_adapters_on_a_machine_without_is_told() -> None:
+    settings = {"NCCL_IB_HCA": "mlx5"}
+    found = list(environment_findings(settings, interfaces=INTERFACES, adapters=(), source="/etc/nccl.conf"))
+    assert [(one.code, one.subject) for one in found] == [("setting-names-nothing", "NCCL_IB_HCA")]
+    assert "there are none" in found[0].fix
+
+
+def test_what_nccl_reaches_by_a_plugin_does_not_read_its_settings_for_infiniband() -> None:
+    settings = {"NCCL_IB_HCA": "mlx5", "NCCL_IB_DISABLE": "1", "NCCL_IB_GID_INDEX": "3", "UCX_NET_DEVICES": "rdmap0:1"}
+    efa = ("rdmap0", "rdmap1")
+    assert list(environment_findings(settings, interfaces=(), adapters=efa, by_plugin=efa, source="x")) == []
+
+
+def test_of_some_adapters_that_may_be_opened_the_others_are_a_note() -> None:
+    some = (*whole().hcas[:4], *(replace(one, usable=False) for one in whole().hcas[4:]))
+    for hcas in (some, some[:4]):
+        assert [one.severity for one in process_findings(replace(whole(), hcas=hcas), hgx())] == [Severity.NOTE]
+    none = [one.severity for one in process_findings(replace(whole(), hcas=()), hgx())]
+    assert none == [Severity.WARNING]
 
 
 def test_infiniband_switched_off_on_a_machine_without_hinders_nobody() -> None:

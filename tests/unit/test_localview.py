@@ -1,6 +1,7 @@
 """The local view: from the standard library alone, whatever is missing, and without secrets."""
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -43,6 +44,29 @@ def test_this_process() -> None:
     assert (found.shm_bytes or 0) > 0
     assert dict(found.versions)["mpich"]
     assert from_json(to_json(found), LocalView) == found
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "users", "may_exceed"),
+    [
+        ("000001fffeffffff", "0 0 4294967295", True),
+        ("0000000000004000", "0 0 4294967295", True),
+        ("00000000a80425fb", "0 0 4294967295", False),  # root in a Docker container
+        ("000001ffffffffff", "0 100000 65536", False),  # root of a user namespace
+        ("", "", False),
+    ],
+)
+def test_the_limit_of_locked_memory_holds_without_the_capability_to_exceed_it(
+    tmp_path: Path, capabilities: str, users: str, may_exceed: bool
+) -> None:
+    tree = Tree({"proc/self/status": f"Name:\tpython\nCapEff:\t{capabilities}\n", "proc/self/uid_map": f"  {users}\n"})
+    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 20, before[1]))
+    try:
+        found = view(tmp_path, tree)
+    finally:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
+    assert found.memlock_bytes == (None if may_exceed else 1 << 20)
 
 
 def test_interfaces_are_those_that_psutil_sees() -> None:

@@ -89,10 +89,12 @@ def _found(source: Source, nodes: str | None) -> Findings:
 def _here(source: Source) -> Iterator[Finding]:
     """Yield what is wrong with this process and its settings."""
     view = local_view(os.environ)
-    yield from process_findings(view, source.nodes.get(view.node_id))
+    host = source.nodes.get(view.node_id)
+    yield from process_findings(view, host)
     names = {
         "interfaces": [interface.name for interface in view.interfaces if interface.up],
         "adapters": [hca.name for hca in view.hcas],
+        "by_plugin": [hca.name for hca in host.hcas if hca.kind == "efa"] if host else [],
     }
     for where, settings in _settings():
         yield from environment_findings(settings, **names, source=where)
