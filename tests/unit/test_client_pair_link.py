@@ -154,6 +154,16 @@ def test_what_is_not_there_soon_has_mpi_driven_on():
         until(its.start(np.ones(3), np.empty(3)), waiting)
 
 
+def test_mpi_is_driven_on_also_by_sums_that_nobody_waits_for():
+    driven = []
+    with two_ends(drive=lambda: driven.append(1)) as (mine, its):
+        for _ in range(100):
+            first = its.start(np.ones(3), np.empty(3))
+            assert mine.start(np.ones(3), np.empty(3)) is ENDED
+            until(first)
+    assert 10 <= len(driven) <= 20
+
+
 def test_what_waits_for_mpi_drives_sums_on():
     with two_ends(buffer=2048) as (mine, its):
         arrays = [np.ones(8000), np.empty(8000)]

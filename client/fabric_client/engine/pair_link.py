@@ -30,6 +30,8 @@ MOST_BYTES = 64 << 10
 _HEAD = struct.Struct("=QQ")
 #: A message of a peer that is in step is there by then; afterwards MPI has its turn, too.
 _GLANCES = 32
+#: After so many sums MPI has its turn, too, though nobody waited: what runs in the background shall not stand still.
+_SUMS = 16
 #: What waits for MPI looks here each time after so many tests.
 _LOOKS = 256
 _HINT = "all ranks pass arrays of the same shape and dtype, and the same operator"
@@ -70,8 +72,7 @@ class LinkSum:
             return True
         self._glances += 1
         if self._glances > _GLANCES:
-            link.drive_mpi()
-            drive_on()
+            link.drive_others()
         return False
 
 
@@ -107,7 +108,8 @@ class PairLink:
 
     def __init__(self, connection: socket.socket, drive_mpi: Callable[[], object]) -> None:
         connection.setblocking(False)
-        self.drive_mpi = drive_mpi
+        self._drive_mpi = drive_mpi
+        self._sums = 0
         self._unsent = bytearray()  #: what the kernel has not taken yet
         self.flushed = 0  #: how much of such it has taken later
         self._socket = connection
@@ -136,6 +138,9 @@ class PairLink:
             target: receives the sum: ``source`` itself, or memory apart from it, of the same shape and dtype.
         """
         form = self._forms.get((source.shape, source.dtype)) or self._new_form(source)
+        self._sums += 1
+        if self._sums % _SUMS == 0:
+            self.drive_others()
         with self._lock:
             form.head[1] = self._by_mpi
             sent = 0
@@ -203,6 +208,11 @@ class PairLink:
             except BaseException:  # Ctrl-C. Hardly ever here: only when something has come
                 self._interrupted()
                 raise
+
+    def drive_others(self) -> None:
+        """Move on what goes by MPI, and what else is under way."""
+        self._drive_mpi()
+        drive_on()
 
     def close(self) -> None:
         """End it; what is under way ends with an error."""
