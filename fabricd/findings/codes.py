@@ -3,7 +3,7 @@
 #: Each code, and the rule behind it in few words.
 CODES = {
     "gpu-lost": "a GPU does not answer NVML",
-    "gpu-missing": "a GPU that its driver holds is not listed by NVML",
+    "gpu-missing": "GPUs that the driver holds are not listed by NVML",
     "gpu-ecc": "uncorrected memory errors since the driver was loaded",
     "gpu-divided": "MIG is on",
     "fabric-not-ready": "NVML's fabric state is not-started or in-progress",

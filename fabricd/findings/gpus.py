@@ -58,20 +58,28 @@ def _missing(snapshot: Snapshot) -> Iterator[Finding]:
     if not any(report.name == "nvml" and report.outcome is Outcome.OK for report in snapshot.probes):
         return
     listed = {gpu.pci_address for gpu in snapshot.gpus}
-    hidden = bool(snapshot.node.container)
-    for device in snapshot.pci:
-        is_gpu = device.vendor_id == _NVIDIA and (device.class_code or 0) >> 16 == _DISPLAY
-        if is_gpu and device.driver == _DRIVER and device.address not in listed and not device.physical_function:
-            yield Finding(
-                code="gpu-missing",
-                severity=Severity.NOTE if hidden else Severity.ERROR,
-                subject=device.address,
-                what=f"the GPU at {device.address} is on the PCI bus, and NVML does not list it",
-                evidence=(f"its driver is {device.driver}", f"NVML lists {format_count(len(listed), 'GPU')}"),
-                fix="nothing is wrong where this container was given the others; else dmesg | grep -e NVRM -e Xid"
-                if hidden
-                else "dmesg | grep -e NVRM -e Xid; power the node off and on: a reset alone may not bring it back",
-            )
+    if "" in listed:  # of a GPU that is lost NVML may not know where it was
+        return
+    missing = [
+        device.address
+        for device in snapshot.pci
+        if device.vendor_id == _NVIDIA
+        and (device.class_code or 0) >> 16 == _DISPLAY
+        and device.driver == _DRIVER
+        and device.address not in listed
+        and not device.physical_function
+    ]
+    if missing:
+        hidden = bool(snapshot.node.container)
+        fix = "dmesg | grep -e NVRM -e Xid; switch the node off and on: a reset alone may not bring it back"
+        yield Finding(
+            code="gpu-missing",
+            severity=Severity.NOTE if hidden else Severity.ERROR,
+            subject=", ".join(missing[:8]),
+            what="GPUs are on the PCI bus, and NVML does not list them",
+            evidence=(f"{len(missing)} with the driver {_DRIVER}", f"NVML lists {format_count(len(listed), 'GPU')}"),
+            fix=f"nothing is wrong where this container was given the others; else {fix}" if hidden else fix,
+        )
 
 
 def _fabric(gpu: Gpu, fabric: NvlinkFabric) -> Iterator[Finding]:

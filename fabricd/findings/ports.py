@@ -250,7 +250,7 @@ def _gids(snapshot: Snapshot) -> Iterator[Finding]:
             code="gid-missing",
             severity=Severity.WARNING,
             subject=name,
-            what=caution,
-            evidence=(f"the entries of {name} in /sys/class/infiniband/{name.partition(':')[0]}/ports",),
+            what=f"{name} has no RoCE v2 entry for its address in its GID table",
+            evidence=(caution, f"/sys/class/infiniband/{name.partition(':')[0]}/ports"),
             fix="give the interface its address anew; in a container, the RDMA device of the same network namespace",
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fabricd.errors import InputError, UnknownNameError
+from fabricd.findings.find import find, findings_of
 from fabricd.graph.networks import find_networks
 from fabricd.graph.simulate.design import Design, ports_of
 from fabricd.graph.simulate.nodes import simulate
@@ -35,6 +36,15 @@ def test_nodes_share_no_identity_and_are_the_same_every_time(name):
     for snapshot in nodes.values():
         assert not snapshot.this_host
         assert snapshot.content_hash == content_hash(snapshot)
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_nothing_is_wrong_but_what_is_wrong_with_the_machine_itself(name):
+    template = load_template(name)
+    own = {one.code for one in findings_of(template)}
+    nodes = cluster(name, nodes=4)
+    found = find(nodes, {node_id: one.node.name for node_id, one in nodes.items()})
+    assert {one.code for one in found.findings} <= own
 
 
 @pytest.mark.parametrize(

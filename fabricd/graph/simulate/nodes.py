@@ -159,7 +159,7 @@ class _Node:
             gids = (Gid(index=0, gid=f"{self._switches.prefix(place)}:{guid}", type="ib"),)
             return replace(port, lid=self._switches.lid(self._number, place), sm_lid=1, gids=gids)
         nic = interfaces[place.interface] if place is not None and place.interface is not None else None
-        return replace(port, gids=tuple(gid for old in port.gids if (gid := _gid(old, guid, nic))))
+        return replace(port, gids=_gids(port, guid, nic))
 
     def _gpu(self, gpu: Gpu) -> Gpu:
         fabric = gpu.fabric
@@ -203,6 +203,22 @@ class _Node:
         return str(uuid.UUID(bytes=self._hash(what)))
 
 
+def _gids(port: HcaPort, guid: str, nic: NetInterface | None) -> tuple[Gid, ...]:
+    """Return a GID table as it is on this node; a RoCE port that the template gave no address has an entry more."""
+    found = [gid for old in port.gids if (gid := _gid(old, guid, nic))]
+    address = next((one.address for one in nic.addresses), "") if nic is not None else ""
+    if nic is not None and address and not any(":ffff:" in gid.gid for gid in found):
+        last = max((gid.index for gid in found if gid.type == "roce-v2"), default=None)
+        if last is not None:
+            found.append(Gid(index=last + 1, gid=_mapped(address), type="roce-v2", interface=nic.name))
+    return tuple(found)
+
+
+def _mapped(address: str) -> str:
+    digits = "".join(f"{int(part):02x}" for part in address.split("."))
+    return f"0000:0000:0000:0000:0000:ffff:{digits[:4]}:{digits[4:]}"
+
+
 def _gid(old: Gid, guid: str, nic: NetInterface | None) -> Gid | None:
     """Return an entry of a GID table as it is on this node; None where its address is not there any more."""
     if nic is None:
@@ -214,8 +230,7 @@ def _gid(old: Gid, guid: str, nic: NetInterface | None) -> Gid | None:
     address = next((one.address for one in nic.addresses), "")
     if not address or ":ffff:" not in old.gid:
         return None
-    digits = "".join(f"{int(part):02x}" for part in address.split("."))
-    return replace(old, gid=f"0000:0000:0000:0000:0000:ffff:{digits[:4]}:{digits[4:]}")
+    return replace(old, gid=_mapped(address))
 
 
 def _break(port: Port, fault: Fault, interfaces: list[NetInterface | None], hcas: list[Hca | None]) -> None:
