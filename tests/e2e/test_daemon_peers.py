@@ -72,7 +72,7 @@ def test_two_machines_with_one_identity_are_told_and_never_merged(tmp_path):
         assert "node_id a is claimed by" in conflict
         assert first.url in conflict
         assert twin.url in conflict
-        assert conflict in asker.log
+        eventually(lambda: conflict in asker.log, 5, told=[asker])
         refusal = asker.get("/v1/nodes/a").json()
         assert refusal["code"] == "unknown-name"
         assert "fabricd_node_conflicts 1.0" in asker.get("/metrics").text

@@ -107,7 +107,7 @@ def test_a_job_runs_without_its_record_which_is_written_as_soon_as_it_can_be(tmp
             await asyncio.gather(*(one.fence(0, {f"k{one.rank}": "v"}) for one in ranks))
             assert space.inside(lambda: records(tmp_path)) == []
             assert await asyncio.to_thread(says, running, "storage")
-            assert "group 'job' is not on record" in running.log
+            eventually(lambda: "group 'job' is not on record" in running.log, 5, told=[running])
             if how == "full":
                 space.inside(filler.unlink)
             else:

@@ -126,7 +126,7 @@ def test_only_a_restart_begins_or_ends_tls(tmp_path, authority):
     with daemon(tmp_path, "-c", str(told)) as running, running.unix() as local:
         told.write_text("")
         assert local.post("/v1/reload").status_code == 204
-        assert "only a restart begins or ends TLS" in running.log
+        eventually(lambda: "only a restart begins or ends TLS" in running.log, 5, told=[running])
         with https(running, authority) as client:
             assert client.get("/livez").status_code == 200
         config(tmp_path, authority)

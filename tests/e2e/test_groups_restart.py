@@ -178,7 +178,7 @@ def test_without_a_place_for_records_groups_still_work(tmp_path):
                     await one.leave()
 
         run(scenario())
-        assert "is not on record" in running.log
+        eventually_here(lambda: "is not on record" in running.log, 5, told=[running])
         folder.unlink()
 
 

@@ -27,19 +27,21 @@ def test_where_a_daemon_listens(monkeypatch, environ, uid, path):
     assert locations.socket_path(environ) == Path(path)
 
 
-def test_a_user_without_a_home_and_without_an_entry_in_passwd(monkeypatch):
+def test_a_user_without_a_home_and_without_an_entry_in_passwd(monkeypatch, tmp_path):
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(locations, "SYSTEM_DIRECTORY", tmp_path)  # a daemon may run here
     assert locations.socket_path({}) == Path("/run/user/54321/fabricd/fabricd.sock")
     assert locations.find_socket({}) is None
 
 
-def test_a_folder_that_this_user_may_not_enter_has_no_daemon():
+def test_a_folder_that_this_user_may_not_enter_has_no_daemon(monkeypatch):
     """Like the home that su and sudo leave in the environment."""
     with open_folder() as folder:
+        monkeypatch.setattr(locations, "SYSTEM_DIRECTORY", folder)  # a daemon may run here
         (folder / "home").mkdir(mode=0o700)
         environ = {"RUNTIME_DIRECTORY": str(folder / "home/user")}
         assert as_nobody(lambda: locations.find_socket(environ)) is None
