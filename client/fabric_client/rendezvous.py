@@ -222,7 +222,7 @@ class Rendezvous:
             ask: given for how long the daemon may hold the answer back, and for how long it may be late then.
             what: for errors.
         """
-        started, failing_since = time.monotonic(), None
+        started, failing_since, told = time.monotonic(), None, False
         pause = _RETRY_FIRST_SECONDS
         last: FabricError | None = None
         polls = itertools.chain([_FIRST_POLL_SECONDS], itertools.repeat(_POLL_SECONDS))
@@ -235,6 +235,9 @@ class Rendezvous:
                 self._contacted |= error.connected
                 failing_since = failing_since or time.monotonic()
                 self._give_up_on_nobody(failing_since, error)
+                if not told and time.monotonic() - failing_since > _FIRST_POLL_SECONDS:
+                    told = True
+                    _LOG.warning("%s: %s; asking for %.0f s more", what, error.message, left)
                 time.sleep(min(left, pause * (0.5 + os.urandom(1)[0] / 512)))  # so that not all ask again at once
                 pause = min(_RETRY_MAX_SECONDS, pause * 2)
                 continue

@@ -34,7 +34,8 @@ class Credentials:
         if self.secret is None and self.uid is None:
             raise AccessError(
                 "a group without a secret is only for processes of one user over the Unix socket of their host",
-                hint="send the group's secret (FABRICD_GROUP_SECRET_FILE), or use the daemon's Unix socket",
+                hint="give all ranks one secret: FABRICD_GROUP_SECRET_FILE, a file of mode 600 with the output of "
+                "python3 -c 'import secrets; print(secrets.token_hex(16))'; or use the daemon's Unix socket",
             )
         if self.secret is not None and len(self.secret) < SECRET_MIN_LENGTH:
             raise AccessError(
