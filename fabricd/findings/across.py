@@ -11,7 +11,7 @@ from fabricd.model.network import Network
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.port_facts import PortTables
-from fabricd.units import format_bandwidth
+from fabricd.units import format_bandwidth, format_count
 
 #: Of the nodes alike, so many agree: then those that differ are told of. Else the cluster has several kinds of nodes.
 _MAJORITY = 2 / 3
@@ -27,7 +27,7 @@ class _Trait:
 
     code: str
     severity: Severity
-    what: str  #: "NVIDIA drivers"
+    what: str  #: "NVIDIA drivers"; {subject} stands for what it is asked of
     of: Callable[[NodePorts], Mapping[str, str]]  #: values by subject, but for what is not known
     fix: str
 
@@ -84,10 +84,18 @@ def _differing(trait: _Trait, nodes: Mapping[str, NodePorts]) -> Iterator[Findin
                 severity=trait.severity,
                 node=name,
                 subject=subject,
-                what=f"{trait.what} differ from the other nodes'",
-                evidence=(f"here {by_node[name]}", f"{usual} on {count} of {len(by_node)} nodes with these GPUs"),
+                what=f"{trait.what.format(subject=subject)} differ from the other nodes'",
+                evidence=(
+                    f"here {by_node[name]}{_port_of(subject, nodes[name])}",
+                    f"{usual} on {count} of {len(by_node)} nodes with these GPUs",
+                ),
                 fix=trait.fix,
             )
+
+
+def _port_of(subject: str, one: NodePorts) -> str:
+    """Return the name of a rail's port, for who is to look at its cable; "" for other subjects."""
+    return next((f" ({port.name})" for port in one.rails if f"rail {port.rail}" == subject), "")
 
 
 def _no_majority(trait: _Trait, subject: str, by_node: Mapping[str, str]) -> Finding:
@@ -97,8 +105,8 @@ def _no_majority(trait: _Trait, subject: str, by_node: Mapping[str, str]) -> Fin
         code=trait.code,
         severity=trait.severity,
         subject=subject,
-        what=f"{trait.what} differ between nodes",
-        evidence=tuple(f"{value} on {count} nodes, {first[value]} for one" for value, count in told),
+        what=f"{trait.what.format(subject=subject)} differ between nodes",
+        evidence=tuple(f"{value} on {format_count(count, 'node')}, {first[value]} for one" for value, count in told),
         fix=trait.fix,
     )
 
@@ -158,12 +166,12 @@ _TRAITS = (
         "name them alike (udev, rdma-core's NAME_FALLBACK), or let fabricd set NCCL_IB_HCA by node: fabricctl env",
     ),
     _Trait(
-        "rate-differs", Severity.ERROR, "rates of one rail's ports",
+        "rate-differs", Severity.ERROR, "rates of the ports of {subject}",
         _rates,
         "see the cable and its switch port: mlxlink -d DEVICE; one slow port holds the whole ring",
     ),
     _Trait(
-        "firmware-differs", Severity.NOTE, "firmware of adapters",
+        "firmware-differs", Severity.NOTE, "versions of the firmware of {subject}",
         _firmware,
         "flash one version on all nodes: mlxfwmanager",
     ),

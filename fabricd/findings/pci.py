@@ -10,6 +10,7 @@ from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 
 _SHOWN = 8
+_MAX_DEPTH = 32  #: bridges above one another; the deepest machines have six
 _TRANSLATES = frozenset({"DMA", "DMA-FQ"})
 _Devices = Mapping[str, PciDevice]
 
@@ -74,10 +75,11 @@ def _between(ends: Collection[str], known: _Devices) -> Sequence[PciDevice]:
 
 
 def _above(device: PciDevice, known: _Devices) -> Iterator[PciDevice]:
-    """Yield the bridges above a function, nearest first."""
-    seen = {device.address}
-    while (above := known.get(device.parent)) is not None and above.address not in seen:
-        seen.add(above.address)
+    """Yield the bridges above a function, nearest first; of a ring that another node tells, no more than there can be."""
+    for _ in range(_MAX_DEPTH):
+        above = known.get(device.parent)
+        if above is None:
+            return
         yield above
         device = above
 

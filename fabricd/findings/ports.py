@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from ipaddress import ip_interface
 from typing import TypeVar
 
 from fabricd.graph.networks import find_networks
+from fabricd.graph.networks_ip import subnet_of
 from fabricd.graph.networks_node import NodePorts
 from fabricd.graph.networks_rails import beside_gpus
 from fabricd.model.device import Hca, HcaPort, InterfaceKind, NetInterface
@@ -214,8 +214,7 @@ def _one_subnet(snapshot: Snapshot) -> Iterator[Finding]:
         if not interface.carrier or not interface.pci_address or interface.controller:
             continue
         for address in interface.addresses:
-            if address.family == 4 and address.scope == "global" and address.prefix_length < 32:
-                net = str(ip_interface(f"{address.address}/{address.prefix_length}").network)
+            if address.family == 4 and address.prefix_length < 32 and (net := subnet_of(address)):
                 seen[net].append((interface.name, address.address))
     ruled = {rule.source.partition("/")[0] for rule in snapshot.routing_rules}
     for net, members in seen.items():

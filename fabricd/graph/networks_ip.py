@@ -81,7 +81,7 @@ def unusable(interface: NetInterface, by_name: Mapping[str, NetInterface]) -> st
 
 def _addresses(interface: NetInterface) -> list[tuple[IpAddress, str]]:
     """Return the addresses of an interface that reach beyond its own link, each with its subnet."""
-    return [(address, subnet) for address in interface.addresses if (subnet := _subnet(address))]
+    return [(address, subnet) for address in interface.addresses if (subnet := subnet_of(address))]
 
 
 def _no_address(interface: NetInterface) -> str:
@@ -91,7 +91,7 @@ def _no_address(interface: NetInterface) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _subnet(address: IpAddress) -> str:
+def subnet_of(address: IpAddress) -> str:
     """Return an address's subnet, ``""`` for one that no other host can be reached by (link-local, not an address)."""
     try:
         parsed = ip_address(address.address)
@@ -160,7 +160,7 @@ def _role(interface: NetInterface, speed: int | None, facts: _Facts) -> tuple[st
 
 def _stands_alone(interface: NetInterface) -> bool:
     """Whether all of an interface's addresses that count are the only ones of their subnets."""
-    counting = [address for address in interface.addresses if _subnet(address)]
+    counting = [address for address in interface.addresses if subnet_of(address)]
     return all(address.prefix_length == (128 if address.family == 6 else 32) for address in counting)
 
 

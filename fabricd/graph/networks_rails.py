@@ -82,10 +82,10 @@ def _beside(tree: _Tree, cards: tuple[str, ...], gpus: tuple[str, ...]) -> Mappi
     parents = {device.address: device.parent for device in tree.devices}
 
     def switches(address: str) -> set[str]:
-        above: list[str] = []
+        above: dict[str, None] = {}
         while (address := parents.get(address, "")) and address not in above:
-            above.append(address)
-        return set(above[:-1])  # the last is the root port
+            above[address] = None
+        return set(list(above)[:-1])  # the last is the root port
 
     above = {card: switches(card) for card in dict.fromkeys(cards) if card}
     return {

@@ -1,5 +1,6 @@
 """Findings on one node: each kind is found where a fact shows it, and only there, with that fact as evidence."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from fabricd.model.device import (
     Gpu,
     GpuPeer,
     InterfaceKind,
+    IpAddress,
     MigInstance,
     NumaNode,
     NvLink,
@@ -301,6 +303,20 @@ def test_a_bridge_that_has_come_loose_is_found() -> None:
 
     found = findings_of(node(gpus=(card(0, 1, 12), card(1, 0, 12), card(2, 3, 8), card(3, 2, 8))))
     assert [(one.code, one.subject) for one in found] == [("nvlink-down", "gpu2"), ("nvlink-down", "gpu3")]
+
+
+def test_nothing_that_another_node_may_tell_stops_the_rules() -> None:
+    base = cards(("ens1", "10.1.0.1/24", {}), ("ens2", "10.1.0.2/24", {}))
+    odd = (("not an address", 24), ("10.1.0.1", -5), ("10.1.0.1", 10**9))
+    addresses = tuple(IpAddress(address=address, prefix_length=length, family=4) for address, length in odd)
+    assert (
+        findings_of(replace(base, interfaces=tuple(replace(one, addresses=addresses) for one in base.interfaces))) == ()
+    )
+    chain = tuple(pci(f"{at:04x}:aa:00.0", parent=f"{(at + 1) % 10_000:04x}:aa:00.0") for at in range(10_000))
+    gpus = tuple(Gpu(index=at, name="G", pci_address=f"{at:04x}:aa:00.0") for at in range(8))
+    begun = time.process_time()
+    assert {one.code for one in findings_of(node(pci=chain, gpus=gpus))} == {"facts-conflict"}
+    assert time.process_time() - begun < 10.0  # a chain of bridges looked at for each bridge again took minutes
 
 
 def test_the_worst_comes_first() -> None:
