@@ -9,6 +9,7 @@ from fabric_client.gathers import Gathers
 from fabric_client.messages import Messages
 from fabric_client.moves import Moves
 from fabric_client.operations import is_between
+from fabric_client.progress import check_timeout
 from fabric_client.rebuild import rebuild_communicator
 from fabric_client.reductions import Reductions
 from fabric_client.runner import Runner
@@ -116,7 +117,10 @@ class Communicator(Reductions, Moves, Gathers, Scatters, Messages):
             InputError: ranks that are none, or are named twice; nothing was sent.
             RankLostError, GroupAbortedError, OperationTimeoutError, EngineError: the communicator is broken.
         """
-        chosen = list(ranks)
+        try:
+            chosen = list(ranks)
+        except TypeError as error:
+            raise InputError(f"ranks {ranks!r:.100} are not several", hint="name them in a list: [0, 1]") from error
         for rank in chosen:
             self._check_rank(rank, "rank")
         chosen = [int(rank) for rank in chosen]  # tensors of one value differ
@@ -200,6 +204,7 @@ class Communicator(Reductions, Moves, Gathers, Scatters, Messages):
                 f"rebuild: {self.group!r} has no plan of its own",
                 hint="plans are for what create_communicator makes with a daemon",
             )
+        check_timeout(timeout)
         self._rebuilds += 1
         return rebuild_communicator(self, self._joined, f"{self.group}+{self._rebuilds}", timeout)
 

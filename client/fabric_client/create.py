@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from fabric_client.engine.base import Engine
 from fabric_client.environment import Identity, identify, pmi_is_alive
 from fabric_client.joining import Joined, join_group
+from fabric_client.progress import check_timeout
 from fabric_client.runner import Runner
 from fabricd.errors import InputError, UnavailableError
 from fabricd.localview import collect
@@ -86,6 +87,9 @@ def create_communicator(
     kind = None if engine in (None, "mpi", "nccl") else _kind_of(engine)
     if device is not None and engine != "nccl":
         raise InputError("device is for GPUs, and the engine is not nccl", hint='pass engine="nccl", too')
+    check_timeout(timeout)
+    if operation_timeout is not None:
+        check_timeout(operation_timeout, "operation_timeout")
     if not timeout > 0:
         raise InputError(f"timeout {timeout} is not a number of seconds above 0")
     environ = dict(os.environ)

@@ -1,11 +1,13 @@
 """Waiting for an operation: spin first, back off later, and look up for lost ranks, deadlines and Ctrl-C."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from numbers import Real
 
 from fabric_client.engine.base import Pending
-from fabricd.errors import FabricError, OperationTimeoutError
+from fabricd.errors import FabricError, InputError, OperationTimeoutError
 
 #: Tests before anything else is looked at and the core is offered to others; a small message is over by then. Where
 #: every rank has a core, that is rarely worth it; where ranks share cores, the peer needs this one to answer at all.
@@ -48,6 +50,16 @@ _core = _Core()
 def spins_for(ranks_on_host: int) -> int:
     """Return how often to test before looking up, where so many ranks share this process's cores."""
     return _SPINS_ON_OWN_CORE if ranks_on_host <= len(os.sched_getaffinity(0)) else _SPINS_ON_SHARED_CORE
+
+
+def check_timeout(timeout: object, what: str = "timeout") -> None:
+    """Refuse what is no number of seconds; one below zero has passed already. None is for the caller to know.
+
+    Raises:
+        InputError: text, a truth value, an array, or nan, which nothing is ever later than.
+    """
+    if not isinstance(timeout, (float, int, Real)) or isinstance(timeout, bool) or math.isnan(timeout):
+        raise InputError(f"{what} {timeout!r:.100} is not a number of seconds", hint="valid: numbers, and None")
 
 
 def wait_for(

@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from fabric_client.engine.base import ENDED, Engine, Pending, PendingEngine
 from fabric_client.lifetime import Lifetime
 from fabric_client.membership import PAUSE_SECONDS, Membership
-from fabric_client.progress import spins_for, wait_for
+from fabric_client.progress import check_timeout, spins_for, wait_for
 from fabric_client.stats import Tally
 from fabric_client.work import Work
 from fabricd.errors import EngineError, FabricError, InputError, OperationTimeoutError, RankLostError
@@ -55,6 +56,8 @@ class Runner(Lifetime):
         self.spins = spins_for(ranks_on_host)
         self.tally = Tally()
         self.collectives = threading.Lock()
+        #: Keys of works, in the order in which they are looked after.
+        self._looked_after: deque[int] = deque()
         self._family.add(self)
 
     def run(
@@ -77,6 +80,8 @@ class Runner(Lifetime):
             arguments: kept when the operation fails, because the engine may still write into the arrays among them.
         """
         # Small messages pay for each line before the first test: it ends them when their peers were first.
+        if timeout is not None:
+            check_timeout(timeout)
         if not self._usable:
             raise self._why_unusable(what)
         pending: Pending | None = None
@@ -137,6 +142,8 @@ class Runner(Lifetime):
             start: starts it, given ``arguments``.
             arguments: kept until it has ended.
         """
+        if timeout is not None:
+            check_timeout(timeout)
         self._reap()
         if not self._usable:
             raise self._why_unusable(what)
@@ -153,6 +160,7 @@ class Runner(Lifetime):
         own = self.timeout if timeout is None else timeout
         work: Work[Any] = Work(self, name, what, pending, arguments, nbytes=nbytes, timeout=own, give=give)
         self._works[id(work)] = work
+        self._looked_after.append(id(work))
         return work
 
     def derive(
@@ -195,9 +203,18 @@ class Runner(Lifetime):
         self._works.pop(id(work), None)
 
     def _reap(self) -> None:
-        """Look after the two oldest works, so that those nobody waits for do not pile up."""
-        for work in self.pending_works()[:2]:
-            work.done()
+        """Look after two works, in turn, so that those nobody waits for do not pile up behind some that last."""
+        for _ in range(2):
+            try:
+                key = self._looked_after.popleft()
+            except IndexError:  # there is none, or another thread was faster
+                return
+            work, ended = self._works.get(key), False
+            try:
+                ended = work is None or work.done()
+            finally:  # also when Ctrl-C comes
+                if not ended:
+                    self._looked_after.append(key)
 
     def broken_by(self, error: FabricError, what: str, work: Work[Any]) -> FabricError:
         """Return what a work ends with, whose engine raised ``error``; see :meth:`run`."""
@@ -210,6 +227,8 @@ class Runner(Lifetime):
 
     def close(self, timeout: float | None) -> None:
         """End in order with the other ranks. Safe to repeat."""
+        if timeout is not None:
+            check_timeout(timeout)
         if self.closed or self._forked:
             return
         if self._broken is not None:

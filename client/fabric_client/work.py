@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from fabric_client.progress import wait_for
+from fabric_client.progress import check_timeout, wait_for
 from fabricd.errors import CommunicatorError, FabricError, OperationTimeoutError
 
 if TYPE_CHECKING:
@@ -82,15 +82,17 @@ class Work(Generic[T]):
             What the blocking operation returns.
 
         Raises:
+            InputError: a timeout that is no number.
             OperationTimeoutError: it did not end in time; when the operation's own deadline passed, the communicator
                 is broken.
             FabricError: what the operation ended with, as the blocking one would have raised it.
         """
+        if timeout is not None:
+            check_timeout(timeout)
         began = time.monotonic()
         over = OperationTimeoutError(f"{self._what} has not ended within {timeout or 0:g} s; it goes on")
-        if not self._lock.acquire(
-            timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
-        ):  # held by one that waits, too
+        patience = -1.0 if timeout is None else min(max(0.0, float(timeout)), threading.TIMEOUT_MAX)
+        if not self._lock.acquire(timeout=patience):  # held by one that waits, too
             raise over
         try:
             left = None if timeout is None else max(0.0, began + timeout - time.monotonic())

@@ -211,6 +211,8 @@ class Scope:
             lambda: comm.gather_v(array, size),
             lambda: comm.split(-2),
             lambda: comm.subgroup([size]),
+            lambda: comm.subgroup(0),  # type: ignore[arg-type]  # as it should not be
+            lambda: comm.broadcast(array, timeout="soon"),
         ]
         number = int(self._own.integers(len(wrong)))
         with suppress(InputError):

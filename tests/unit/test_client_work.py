@@ -4,6 +4,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fabric_client import arrays
@@ -229,6 +230,43 @@ def test_those_that_nobody_waits_for_do_not_pile_up(runner):
         begin(runner, pending, "send")
     assert len(runner._works) <= 2
     assert runner.tally.read()["send"].calls >= 48
+
+
+def test_nor_do_they_behind_some_that_last(runner):
+    lasting = [Scripted(), Scripted(), Scripted()]
+    works = [begin(runner, pending) for pending in lasting]
+    for _ in range(100):
+        pending = Scripted()
+        pending.ends = True
+        begin(runner, pending, "send")
+    assert len(runner._works) <= 3 + 4
+    assert len(runner._looked_after) <= 3 + 4
+    assert not any(work.done() for work in works)
+
+
+@pytest.mark.parametrize("timeout", ["a", [1], True, float("nan"), 1j])
+def test_a_timeout_that_is_no_number_is_refused_before_anything_starts(runner, timeout):
+    started = []
+    work = begin(runner, Scripted())
+    for call in (
+        lambda: runner.run("send", "send", timeout, 0, lambda: started.append(1)),
+        lambda: runner.work("send", "send", timeout, 0, lambda: None, lambda: started.append(1)),
+        lambda: runner.derive("dup", 0, 0, timeout, group="other"),
+        lambda: runner.close(timeout),
+        lambda: work.wait(timeout),
+    ):
+        with pytest.raises(InputError, match="is not a number of seconds"):
+            call()
+    assert started == []
+    assert runner.usable
+
+
+@pytest.mark.parametrize("timeout", [0, 1.5, np.float32(1), np.int64(2), float("inf"), -1])
+def test_any_number_of_seconds_is_taken(runner, timeout):
+    pending = Scripted()
+    pending.ends = True
+    runner.run("send", "send", timeout, 0, lambda: pending)
+    assert begin(runner, pending).wait(timeout) == "result"
 
 
 def test_close_waits_for_what_is_pending(runner, member):
