@@ -75,7 +75,7 @@ def _between(ends: Collection[str], known: _Devices) -> Sequence[PciDevice]:
 
 
 def _above(device: PciDevice, known: _Devices) -> Iterator[PciDevice]:
-    """Yield the bridges above a function, nearest first; of a ring that another node tells, no more than there can be."""
+    """Yield the bridges above a function, nearest first; of a ring that another node tells, as many as there can be."""
     for _ in range(_MAX_DEPTH):
         above = known.get(device.parent)
         if above is None:
