@@ -78,7 +78,7 @@ def test_one_node_that_differs_is_named(code: str) -> None:
 
 def test_a_port_that_is_down_has_no_rate_to_compare() -> None:
     told = [one for one in found(cluster(unplugged)) if one.code == "rate-differs"]
-    assert [one.evidence for one in told] == [("here down", "50 GB/s on 3 of 4 nodes with these GPUs")]
+    assert [one.evidence for one in told] == [("here down (mlx5_2:1)", "50 GB/s on 3 of 4 nodes with these GPUs")]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_nothing_is_wrong_between_nodes_alike_or_of_different_kinds() -> None:
 def test_of_two_nodes_nobody_is_called_the_odd_one() -> None:
     told = [one for one in found(cluster(DIFFERING["driver-differs"][0])[2:]) if one.code == "driver-differs"]
     assert [one.node for one in told] == [""]
-    assert sorted(told[0].evidence) == ["550.9 on 1 nodes, c for one", "570.1 on 1 nodes, d for one"]
+    assert sorted(told[0].evidence) == ["550.9 on 1 node, c for one", "570.1 on 1 node, d for one"]
 
 
 def on_leaves(name: str, place: int, *, mtu: int = 9000, crossed: bool = False, address: int | None = None) -> Snapshot:
