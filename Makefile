@@ -20,6 +20,7 @@ help: ## this list
 
 setup: ## the virtual environment .venv, and what the system lacks
 	@deploy/dev/setup.sh
+	$(if $(filter setup,$(MAKECMDGOALS)),@echo 'ready: . .venv/bin/activate')
 
 setup-tests: ## also what only the tests need
 	@deploy/dev/setup.sh tests
