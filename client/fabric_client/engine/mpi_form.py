@@ -1,11 +1,13 @@
-"""Whether the clients of all ranks make the same messages of an operation: else they would wait for each other.
+"""Whether the clients of all hosts make the same messages of an operation: else they would wait for each other.
 
-Each says so among the keys that MPI's processes exchange before they connect. Those of earlier versions say nothing.
+The first rank of each host says so among the keys that MPI's processes exchange before they connect: one installation
+serves a host, and a key of each rank would be a good part of all keys. Those of earlier versions say nothing.
 """
 
 from collections.abc import Mapping
 
 from fabricd.errors import EngineError
+from fabricd.model.plan import GroupPlan
 from fabricd.units import format_ranges
 
 #: To be raised with each change of what ranks send each other over MPI, or beside it, for one operation.
@@ -13,20 +15,27 @@ _FORM = "1"
 _KEY = "fabricd-form-"
 
 
-def with_form(keys: Mapping[str, str], rank: int) -> Mapping[str, str]:
-    """Return keys, and with them what this rank's client does."""
-    return {**keys, f"{_KEY}{rank}": _FORM}
+def with_form(keys: Mapping[str, str], rank: int, plan: GroupPlan) -> Mapping[str, str]:
+    """Return a rank's keys, and with them what its client does, where it is for this rank to say."""
+    return {**keys, f"{_KEY}{rank}": _FORM} if rank in _speakers(plan) else keys
 
 
-def check_forms(keys: Mapping[str, str], size: int) -> None:
-    """Refuse a group of which some ranks' clients do otherwise.
+def check_forms(keys: Mapping[str, str], plan: GroupPlan) -> None:
+    """Refuse a group of which some hosts' clients do otherwise.
 
     Raises:
-        EngineError: names the ranks.
+        EngineError: names the ranks that said so.
     """
-    others = [rank for rank in range(size) if keys.get(f"{_KEY}{rank}") != _FORM]
+    others = [rank for rank in _speakers(plan) if keys.get(f"{_KEY}{rank}") != _FORM]
     if others:
         raise EngineError(
             f"rank {format_ranges(others)} runs a version of this client whose messages are others",
-            hint="install the same version of fabric_client for all ranks of a job",
+            hint="install the same version of fabric_client on all hosts of a job",
         )
+
+
+def _speakers(plan: GroupPlan) -> list[int]:
+    first: dict[int, int] = {}
+    for part in plan.ranks:
+        first[part.host_index] = min(part.rank, first.get(part.host_index, part.rank))
+    return sorted(first.values())

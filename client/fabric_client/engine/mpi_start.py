@@ -188,10 +188,10 @@ class PlannedStart:
 
     def _shared_fence(self, number: int, keys: Mapping[str, str]) -> Mapping[str, str]:
         if not self._closing:
-            own = keys if number else with_form(keys, self._answer.rank)
+            own = keys if number else with_form(keys, self._answer.rank, self._answer.plan)
             found = self._fence(number, own, max(1.0, self._deadline - time.monotonic()))
             if not number:
-                check_forms(found, self._answer.size)
+                check_forms(found, self._answer.plan)
             return found
         try:
             # Half of what is left: MPI must end after it, before the connection does.
