@@ -62,6 +62,11 @@ def _data(rank: int, shape: tuple[int, ...], dtype: "np.dtype[Any]", char: str) 
     return raw.reshape(-1).view(dtype).reshape(shape)
 
 
+def forget() -> None:
+    """Let go of arrays that might be asked for again."""
+    _data.cache_clear()
+
+
 def combined(arrays: list[Array], op: ReduceOp, *, wide16: bool = True) -> tuple[Array, Array]:
     """Return what NumPy makes of all ranks' arrays, and how far an engine's result may be from it."""
     dtype = arrays[0].dtype

@@ -8,7 +8,9 @@ threads at times; works are waited for in any order, interrupted, or dropped; wr
 Prints {"wrong": [...], "checked": N, "programs": N, ...} as JSON.
 """
 
+import ctypes
 import faulthandler
+import gc
 import json
 import resource
 import sys
@@ -20,6 +22,7 @@ import numpy as np
 
 from fabric_client import Communicator
 from fabric_client.engine.piece_size import PieceSize
+from tests.contract.expected import forget
 from tests.contract.scopes import Interrupts, Scope, in_threads
 from tests.contract.subject import SUBJECTS, Subject
 
@@ -28,6 +31,10 @@ _MOST_OPEN = 5
 _PIECE = PieceSize(64 << 10, "so that arrays of a test are cut")
 _WHOLE = PieceSize(16 << 20, "so that none is")
 _HANG_SECONDS = 60.0
+_LOOKS, _LOOK_SECONDS = 10, 0.005
+_MALLINFO2 = (
+    "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+)  # fmt: skip
 
 
 class Program:
@@ -168,14 +175,43 @@ def cut_from(engine: Any, size: PieceSize) -> None:
     engine._segments.size, engine._in_one_go = size, size.nbytes
 
 
+class _Allocated(ctypes.Structure):
+    """What glibc's ``mallinfo2`` returns, in bytes of all arenas together."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in _MALLINFO2]
+
+
+def in_use_kib() -> int:
+    """Return what has been allocated and not freed, whoever did: MPI, UCX, NumPy or Python.
+
+    The resident memory tells less: what a thread has freed stays with the arena that glibc gave to that thread.
+    """
+    forget()
+    gc.collect()
+    allocated = ctypes.CDLL(None).mallinfo2
+    allocated.restype = _Allocated
+    told = allocated()
+    return int(told.uordblks + told.hblkhd) >> 10
+
+
 def usage() -> dict[str, int]:
     """Return what this process holds."""
     return {
-        "descriptors": sum(1 for _ in Path("/proc/self/fd").iterdir()),
-        "threads": sum(1 for _ in Path("/proc/self/task").iterdir()),
+        "descriptors": _least(Path("/proc/self/fd")),
+        "threads": _least(Path("/proc/self/task")),
         "mib": int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20,
+        "in_use_kib": in_use_kib(),
         "shared": sum("/dev/shm" in line for line in Path("/proc/self/maps").read_text().splitlines()),
     }
+
+
+def _least(folder: Path) -> int:
+    """Count a folder's entries: a thread whose work is done is there for a moment longer, with its descriptors."""
+    counts = []
+    for _ in range(_LOOKS):
+        counts.append(sum(1 for _ in folder.iterdir()))
+        time.sleep(_LOOK_SECONDS)
+    return min(counts)
 
 
 def main() -> None:
