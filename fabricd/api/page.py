@@ -28,6 +28,7 @@ router = APIRouter(dependencies=[READ])
 #: Rows of a table at most; how many more there are is said.
 _ROWS = 200
 _EVENTS = 30
+_LONGEST = 400
 _REFRESH_SECONDS = 15
 _FINDING = ("severity", "kind", "node", "what", "because", "next")
 _NODE = ("node", "state", "GPUs", "HCAs", "ports", "system", "address", "reason")
@@ -83,8 +84,9 @@ async def get_page(request: Request, services: UsesServices) -> Response:
 
 
 def _text(value: object) -> str:
-    """Return what machines and switches said of themselves, as text that a browser only shows."""
-    return html.escape(escaped(str(value)))
+    """Return what machines and switches said of themselves, as text that a browser only shows; a part of a long one."""
+    shown = str(value)
+    return html.escape(escaped(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."))
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> str:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from fabricd.smallfile import read_bytes
 
-#: This part of a limit is left for what runs already.
+#: This part of a limit is left for what runs already, and no more than that: of a host's memory, which jobs fill and
+#: which a group around this one may be limited to, a sixteenth is more than this daemon ever takes.
 _SPARE = 1 / 16
+_MOST_SPARE = 256 << 20
 #: The files are not read more often: a fast crowd takes 10 MB meanwhile.
 _LOOK_SECONDS = 0.1
 _STAT_BYTES = 1 << 14
@@ -41,10 +43,14 @@ class _Group:
         """Say how near the limit is when it is; "" when it is not, or there is none."""
         limits = [limit for name in self.kind.limits if (limit := self._number(name)) is not None]
         used = self._number(self.kind.usage)
-        if not limits or used is None or used <= (most := int(min(limits) * (1 - _SPARE))):
+        if not limits or used is None:
+            return ""
+        limit = min(limits)
+        most = limit - min(int(limit * _SPARE), _MOST_SPARE)
+        if used <= most:
             return ""
         used -= self._idle_cache()
-        return f"{used >> 20} of {min(limits) >> 20} MiB" if used > most else ""
+        return f"{used >> 20} of {limit >> 20} MiB" if used > most else ""
 
     def _number(self, name: str) -> int | None:
         with suppress(OSError, ValueError):  # "max", or another process has removed the group

@@ -113,3 +113,8 @@ def test_a_long_table_says_how_many_more_there_are():
     text = _table("T", ["c"], (["x"] for _ in range(1000)), "")
     assert text.count("<tr>") == 201
     assert "and 800 more" in text
+
+
+def test_a_long_text_is_cut():
+    row = _finding(Finding(code="driver-differs", severity=Severity.WARNING, what="x" * 10**6, evidence=("y" * 10**6,)))
+    assert sum(map(len, row)) < 1000

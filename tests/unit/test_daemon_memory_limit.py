@@ -71,6 +71,13 @@ def test_the_least_of_all_limits_counts(unit):
     assert unit.limit().near() == "100 of 101 MiB"
 
 
+def test_of_a_whole_hosts_memory_a_little_is_enough(unit):
+    unit.put("system.slice", max=2048 * 1024 * MIB, current=2000 * 1024 * MIB)
+    assert unit.limit().near() == ""
+    unit.put("system.slice", current=2048 * 1024 * MIB - 100 * MIB)
+    assert unit.limit().near() == "2097052 of 2097152 MiB"
+
+
 def test_version_1_beside_an_empty_version_2(tmp_path):
     machine = Machine(tmp_path, "12:pids:/a\n4:cpu,memory:/docker/x\n1:name=systemd:/\n0::/\n")
     machine.put("memory/docker/x", limit_in_bytes=9223372036854771712, usage_in_bytes=64 * MIB)
