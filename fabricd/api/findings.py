@@ -14,14 +14,13 @@ from fabricd.background import in_thread
 from fabricd.errors import UnknownNameError
 from fabricd.findings.cluster import cluster_findings
 from fabricd.findings.find import find
-from fabricd.model.finding import Findings
+from fabricd.model.finding import MAX_HOSTLIST, Findings
 from fabricd.model.snapshot import Snapshot
 from fabricd.placement.hostlist import expand
 from fabricd.plan.order.from_map import node_names
 
 router = APIRouter(dependencies=[READ])
 
-_MAX_TEXT = 8000
 #: An agent waits so much longer: it takes seconds for thousands of nodes.
 _SECONDS = 60.0
 
@@ -31,7 +30,7 @@ async def get_findings(
     request: Request,
     services: UsesServices,
     nodes: Annotated[
-        str, Query(max_length=_MAX_TEXT, description='which, as a hostlist of names or node_ids: "gpu[001-016]"')
+        str, Query(max_length=MAX_HOSTLIST, description='which, as a hostlist of names or node_ids: "gpu[001-016]"')
     ] = "",
 ) -> Response:
     """Return what is wrong with some nodes, by default all that are known, and between them; the worst first.

@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from fabricd.model.observation import missing_word
 
+#: Letters with which a question for findings may name nodes.
+MAX_HOSTLIST = 8000
+
 
 class Severity(StrEnum):
     """How much a finding matters to a job. Ordered from worst to least."""

@@ -64,6 +64,14 @@ def test_settings_of_the_process_that_asks_are_looked_at(tmp_path):
         assert {one["code"] for one in told["findings"] if one["code"].startswith("setting-")} == set()
 
 
+def test_a_job_on_more_nodes_than_a_question_can_name(tmp_path):
+    with daemon(tmp_path, name="n0") as n0:
+        assert n0.get(f"/v1/findings?nodes={','.join(['n0'] * 3000)}").status_code == 400
+        told = [json.loads(doctor(n0, "--json", SLURM_JOB_NODELIST=",".join(["n0"] * count))[1]) for count in (1, 3000)]
+        assert told[0] == told[1]
+        assert told[1]["nodes"] == 1
+
+
 def test_findings_are_counted_for_prometheus(tmp_path):
     with daemon(tmp_path, name="n0") as n0:
         severities = [one["severity"] for one in n0.get("/v1/findings").json()["findings"]]

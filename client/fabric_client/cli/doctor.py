@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from fabric_client.cli.job_nodes import JobNodesOption, job_nodes
+from fabric_client.cli.job_nodes import JobNodes, JobNodesOption, job_nodes
 from fabric_client.cli.show import console, print_json, text
 from fabric_client.cli.source import FromOption, JsonOption, Source, load
 from fabric_client.joining import local_view
@@ -17,7 +17,7 @@ from fabricd.findings.codes import CODES
 from fabricd.findings.environment import environment_findings
 from fabricd.findings.find import find
 from fabricd.findings.process import process_findings
-from fabricd.model.finding import Finding, Findings, Severity
+from fabricd.model.finding import MAX_HOSTLIST, Finding, Findings, Severity
 from fabricd.smallfile import read_bytes
 from fabricd.units import format_count
 
@@ -82,8 +82,18 @@ def _found(source: Source, nodes: str | None) -> Findings:
         return find({node_id: source.nodes[node_id] for node_id in names}, names)
     # The daemon knows the names, too, and a thousand nodes are few letters as a hostlist.
     hostlist = nodes or os.environ.get("SLURM_JOB_NODELIST", "")
+    if len(hostlist) > MAX_HOSTLIST:  # thousands of nodes without ranges: asking for all is as much work
+        return _of_job(source.connection.get("/v1/findings", Findings, seconds=_SECONDS), source, job)
     asked = {"nodes": hostlist} if hostlist else {}
     return source.connection.get("/v1/findings", Findings, params=asked, seconds=_SECONDS)
+
+
+def _of_job(found: Findings, source: Source, job: JobNodes) -> Findings:
+    """Return what is said of a job's nodes, and of no node, among findings on all."""
+    known = source.names()
+    names = {"", *job.ids, *(known[node_id] for node_id in job.ids.values())}
+    kept = tuple(one for one in found.findings if one.node in names)
+    return Findings(findings=kept, nodes=len(job), left_out=found.left_out)
 
 
 def _here(source: Source) -> Iterator[Finding]:
