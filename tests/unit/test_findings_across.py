@@ -169,6 +169,9 @@ def test_one_address_on_two_nodes() -> None:
     told = found([on_leaves("a", 0), on_leaves("b", 1, address=1)])
     assert [(one.code, one.subject) for one in told] == [("address-twice", "10.0.0.1"), ("address-twice", "10.1.0.1")]
     assert told[0].evidence == ("a/ens0", "b/ens0")
+    assert told[0].severity is Severity.WARNING
+    told = found([on_leaves(name, place, address=7) for place, name in enumerate(NAMES)])
+    assert [(one.code, one.severity) for one in told] == [("address-twice", Severity.NOTE)] * 2
 
 
 def test_an_nvlink_domain_of_several_hosts_wants_imex_channels() -> None:
