@@ -154,6 +154,16 @@ def test_what_is_not_there_soon_has_mpi_driven_on():
         until(its.start(np.ones(3), np.empty(3)), waiting)
 
 
+def test_what_ends_with_the_group_leaves_the_reason_to_the_group():
+    """As where another thread, or a signal's handler, has ended it."""
+    with two_ends() as (mine, _):
+        waiting = mine.start(np.ones(3), np.empty(3))
+        mine.close()
+        with pytest.raises(EngineError, match="was closed") as caught:
+            until(waiting)
+        assert caught.value.details["peer_may_be_lost"]
+
+
 def test_mpi_is_driven_on_also_by_sums_that_nobody_waits_for():
     driven = []
     with two_ends(drive=lambda: driven.append(1)) as (mine, its):

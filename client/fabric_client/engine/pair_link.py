@@ -4,7 +4,6 @@ UCX copies each message in and out of buffers of its own and asks the kernel bef
 figures. What waits here drives MPI on, and what waits for MPI drives this on.
 """
 
-import contextvars
 import select
 import socket
 import struct
@@ -12,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,6 +18,7 @@ import numpy as np
 from fabric_client.arrays import Array
 from fabric_client.engine.base import ENDED, Pending
 from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on
+from fabric_client.engine.rounding import silent_add
 from fabricd.errors import EngineError, FabricError
 from fabricd.units import format_size
 
@@ -36,6 +35,7 @@ _SUMS = 16
 _LOOKS = 256
 _HINT = "all ranks pass arrays of the same shape and dtype, and the same operator"
 _MOST_FORMS = 256
+_LOST = {"peer_may_be_lost": True}
 
 
 class _Form:
@@ -122,7 +122,7 @@ class PairLink:
         self._forms: dict[tuple[tuple[int, ...], Any], _Form] = {}
         self._error: EngineError | None = None
         self._lock = threading.Lock()  #: works are tested from any thread
-        self._add = _silent_add()
+        self._add = silent_add()
         self._send: Any = connection.sendmsg  # NumPy's arrays are buffers, which Python 3.11 has no types for
         self._read = connection.recv_into
         poll = select.poll()  # asking takes half of what Python takes to find nothing by reading
@@ -218,7 +218,8 @@ class PairLink:
         """End it; what is under way ends with an error."""
         if self._advance_quietly in UNDER_WAY:
             UNDER_WAY.remove(self._advance_quietly)
-        self._error = self._error or EngineError("the connection of the two ranks was closed")
+        closed = EngineError("the connection of the two ranks was closed", details=_LOST)  # what by, the group knows
+        self._error = self._error or closed
         self._socket.close()
 
     def describe(self) -> str:
@@ -280,21 +281,10 @@ class PairLink:
 
     def _lose(self, error: OSError) -> NoReturn:
         told = f"the connection of the two ranks ended: {error.strerror or error}"
-        self._fail(EngineError(told, details={"peer_may_be_lost": True}))
+        self._fail(EngineError(told, details=_LOST))
 
     def _fail(self, error: EngineError) -> NoReturn:
         """End it; the first error is the reason of the others."""
         self._error = self._error or error
         self._socket.close()
         raise self._error
-
-
-def _silent_add() -> Callable[[Array, Array, Array], object]:
-    """Return what adds two arrays into a third, inf and nan in silence, as MPI has it. Not for two threads at once."""
-    add: Callable[..., object] = np.add
-    if int(np.__version__.partition(".")[0]) < 2:  # such a choice is a thread's, and is put back each time
-        return np.errstate(over="ignore", invalid="ignore")(lambda one, other, out: add(one, other, out))
-    # Later NumPy keeps it in a context. Choosing anew for each sum would take longer than adding.
-    context = contextvars.copy_context()
-    context.run(np.seterr, over="ignore", invalid="ignore")
-    return partial(context.run, add)
