@@ -153,7 +153,8 @@ def _gpudirect(snapshot: Snapshot) -> Iterator[Finding]:
             subject=", ".join(without[:8]),
             what="adapters cannot register memory of GPUs: data between nodes goes through the host's memory",
             evidence=("no dma-buf, and no peer-memory module (nvidia_peermem)",),
-            fix="modprobe nvidia_peermem, or a kernel from 5.12 with NVIDIA's open kernel modules (dma-buf)",
+            fix="modprobe nvidia_peermem, or a kernel from 5.12 with NVIDIA's open kernel modules (dma-buf); where GPUs "
+            "cannot, as GeForce, --ignore gpudirect-off",
         )
 
 
@@ -205,11 +206,12 @@ def _bond(bond: NetInterface, by_name: Mapping[str, NetInterface]) -> Iterator[F
 def _one_subnet(snapshot: Snapshot) -> Iterator[Finding]:
     """Several interfaces in one subnet send by one of them, but for rules that ask where a packet comes from.
 
-    What is part of a bond, a bridge or a VRF is routed by that. InfiniBand's own messages need no addresses, and
-    clouds give all of a node's ports addresses of one subnet.
+    What is part of a bond, a bridge or a VRF is routed by that. InfiniBand's and Slingshot's own messages need no
+    addresses, and clouds give all of a node's ports addresses of one subnet.
     """
     seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    ipoib = {one.name for one in snapshot.interfaces if one.kind is InterfaceKind.IPOIB}
+    slingshot = {hca.pci_address for hca in snapshot.hcas if hca.kind == "slingshot"} - {""}
+    spare = {one.name for one in snapshot.interfaces if one.kind is InterfaceKind.IPOIB or one.pci_address in slingshot}
     for interface in snapshot.interfaces:
         if not interface.carrier or not interface.pci_address or interface.controller:
             continue
@@ -222,7 +224,7 @@ def _one_subnet(snapshot: Snapshot) -> Iterator[Finding]:
         if len({name for name, _ in members}) > 1 and len(without) > 1:
             yield Finding(
                 code="one-subnet",
-                severity=Severity.NOTE if ipoib.issuperset(without) else Severity.WARNING,
+                severity=Severity.NOTE if spare.issuperset(without) else Severity.WARNING,
                 subject=net,
                 what=f"{', '.join(without[:8])} are in one subnet: TCP leaves by one of them for all",
                 evidence=(

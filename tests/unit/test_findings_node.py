@@ -279,6 +279,18 @@ def test_each_kind_is_found_where_a_fact_shows_it(code: str) -> None:
             id="InfiniBand with all addresses in one subnet",
         ),
         pytest.param(
+            lambda: replace(
+                base := cards(("hsn0", "10.1.0.1/16", {}), ("hsn1", "10.1.0.2/16", {})),
+                hcas=tuple(
+                    hca(
+                        f"cxi{at}", replace(ib_port(), link_layer="ethernet"), kind="slingshot", pci_address=one.address
+                    )
+                    for at, one in enumerate(base.pci)
+                ),
+            ),
+            id="Slingshot with all addresses in one subnet",
+        ),
+        pytest.param(
             lambda: cards(("ens1", "10.1.0.1/16", {"controller": "vrf1"}), ("ens2", "10.1.0.2/16", {})),
             id="one subnet in two routing domains",
         ),
