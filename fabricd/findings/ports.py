@@ -153,8 +153,8 @@ def _gpudirect(snapshot: Snapshot) -> Iterator[Finding]:
             subject=", ".join(without[:8]),
             what="adapters cannot register memory of GPUs: data between nodes goes through the host's memory",
             evidence=("no dma-buf, and no peer-memory module (nvidia_peermem)",),
-            fix="modprobe nvidia_peermem, or a kernel from 5.12 with NVIDIA's open kernel modules (dma-buf); where GPUs "
-            "cannot, as GeForce, --ignore gpudirect-off",
+            fix="modprobe nvidia_peermem, or a kernel from 5.12 with NVIDIA's open kernel modules (dma-buf); where "
+            "GPUs cannot, as GeForce, --ignore gpudirect-off",
         )
 
 

@@ -64,6 +64,15 @@ def test_settings_of_the_process_that_asks_are_looked_at(tmp_path):
         assert {one["code"] for one in told["findings"] if one["code"].startswith("setting-")} == set()
 
 
+def test_of_settings_in_files_those_count_that_the_environment_does_not_have(tmp_path):
+    file = tmp_path / "nccl.conf"
+    file.write_text("# of another machine\nNCCL_SOCKET_IFNAME = ens9\nNCCL_SHM_DISABLE=1\n")
+    with daemon(tmp_path, name="n0") as n0:
+        _, text = doctor(n0, "--json", NCCL_CONF_FILE=str(file), NCCL_SOCKET_IFNAME="^lo0")
+        told = [one for one in json.loads(text)["findings"] if one["code"].startswith("setting-")]
+        assert [(one["subject"], one["evidence"]) for one in told] == [("NCCL_SHM_DISABLE", [f"it stands in {file}"])]
+
+
 def test_a_job_on_more_nodes_than_a_question_can_name(tmp_path):
     with daemon(tmp_path, name="n0") as n0:
         assert n0.get(f"/v1/findings?nodes={','.join(['n0'] * 3000)}").status_code == 400

@@ -24,8 +24,9 @@ from fabricd.units import format_count
 #: A daemon looks at thousands of nodes within this time.
 _SECONDS = 90.0
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
-#: What NCCL reads beside the environment. Source: NCCL's documentation of environment variables.
-_NCCL_FILES = ("/etc/nccl.conf", "~/.nccl.conf")
+#: What NCCL reads beside the environment, which counts before the user's file, and that before the host's. Source:
+#: NCCL's documentation of environment variables.
+_NCCL_FILE, _USER_FILE, _HOST_FILE = "NCCL_CONF_FILE", "~/.nccl.conf", "/etc/nccl.conf"
 _MAX_FILE = 64 * 1024
 _SHOWN_NODES = 6
 
@@ -111,16 +112,19 @@ def _here(source: Source) -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield where settings stand, and the settings."""
+    """Yield where settings stand, and those that count there."""
     yield "the environment", os.environ
-    for name in _NCCL_FILES:
+    known = set(os.environ)
+    for name in (os.environ.get(_NCCL_FILE) or _USER_FILE, _HOST_FILE):
         path = Path(name).expanduser()
         try:
             lines = read_bytes(path, limit=_MAX_FILE).decode(errors="replace").splitlines()
         except (OSError, ValueError):
             continue
         pairs = (line.partition("#")[0].partition("=") for line in lines)
-        yield str(path), {key.strip(): value.strip() for key, equals, value in pairs if equals}
+        found = {key.strip(): value.strip() for key, equals, value in pairs if equals}
+        yield str(path), {key: value for key, value in found.items() if key not in known}
+        known |= found.keys()
 
 
 def _show(kept: Sequence[Finding], found: Findings) -> None:
