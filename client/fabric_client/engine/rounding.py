@@ -21,8 +21,8 @@ def divided(out: Array, op: ReduceOp, size: int) -> Callable[[], None] | None:
     """Return what makes an average of a sum, for AVERAGE."""
     if op is not ReduceOp.AVERAGE:
         return None
-
-    return once(np.divide, out, size, out)
+    # Not an int: NumPy makes a long double of one by way of text, and whoever asks Python for text hears signals.
+    return once(np.divide, out, out.dtype.type(size), out)
 
 
 def narrowed(wide: Array, out: Array, op: ReduceOp, size: int) -> Callable[[], None]:
@@ -44,7 +44,7 @@ def once(function: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
     The call and the knowledge of it are one: no signal is heard between them.
 
     Args:
-        function: written in C.
+        function: written in C, and which hears no signals with these arguments.
         arguments: of it.
     """
     left = [iter((argument,)) for argument in arguments]
