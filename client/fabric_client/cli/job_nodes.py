@@ -19,8 +19,8 @@ JobNodesOption = Annotated[
     typer.Option(
         "--nodes",
         metavar="HOSTLIST|NUMBER",
-        help="The job's nodes, as a hostlist: gpu[001-016]; by default SLURM_JOB_NODELIST, else all that are known. "
-        "A bare number means so many copies of one machine, where a plan is made for them.",
+        help="The job's nodes, as a hostlist: gpu[001-016]; by default all that are known, but of a daemon's those of "
+        "SLURM_JOB_NODELIST. A bare number means so many copies of one machine, where a plan is made for them.",
     ),
 ]
 
