@@ -40,3 +40,9 @@ def test_the_whole_tells_where_the_daemon_is_looked_for():
     told = CliRunner().invoke(app, ["--help"]).output
     assert "FABRICD_URL" in told
     assert "Exit status: 0" in told
+
+
+def test_the_list_of_commands_has_each_on_a_line_of_80_columns():
+    told = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
+    for name, page in PAGES.items():
+        assert f"  {name:15}  {page.summary}\n" in told
