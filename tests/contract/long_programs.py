@@ -3,8 +3,8 @@
     python -m tests.contract.long_programs --engine gloo --size 4 --seconds 600
 
 Ranks meet through a daemon of this program's. Prints the seed, and what each rank tells at its end: wrong results, how
-many were checked, and descriptors, threads, memory (resident, and in use) and shared memory after the first programs and
-after the last.
+many were checked, and descriptors, threads, memory (resident, and in use) and shared memory after the first programs
+and after the last.
 """
 
 import argparse
