@@ -60,18 +60,20 @@ async def get_page(request: Request, services: UsesServices) -> Response:
     nodes = services.nodes
     head, own = nodes.head(), nodes.local.node
     found = await recent_findings(services)
-    networks: Iterable[Network] = (await services.overview.find()).networks
+    networks: Sequence[Network] = (await services.overview.find()).networks
     store = f"{head.store.backend} is {head.store.state}"
-    count = format_count(sum(1 for _ in nodes.listing(summary=True)), "node")
+    known = 1 + sum(nodes.count().values())
     networks = sorted(networks, key=lambda one: (role_rank(one.role), one.name))
+    lately = nodes.history.latest(_EVENTS)
+    wrong = len(found.findings) + found.left_out
     page = [
-        f"<p>{_text(own.name)}, fabricd {__version__}; {count}; {_text(store)}; at "
+        f"<p>{_text(own.name)}, fabricd {__version__}; {format_count(known, 'node')}; {_text(store)}; at "
         f"{time.strftime('%H:%M:%S %Z')}, again every {_REFRESH_SECONDS} s. For programs: "
         '<a href="/openapi.json">/openapi.json</a></p>',
-        _table("Findings", _FINDING, map(_finding, found.findings), "nothing is found wrong"),
-        _table("Nodes", _NODE, map(_node, nodes.listing(summary=True)), "there is none"),
-        _table("Networks", _NETWORK, map(_network, networks), "no port is on any network"),
-        _table("Lately", _EVENT, map(_event, nodes.history.latest(_EVENTS)), "nothing, since this daemon started"),
+        _table("Findings", _FINDING, wrong, map(_finding, found.findings), "nothing is found wrong"),
+        _table("Nodes", _NODE, known, map(_node, nodes.listing(summary=True)), "there is none"),
+        _table("Networks", _NETWORK, len(networks), map(_network, networks), "no port is on any network"),
+        _table("Lately", _EVENT, len(lately), map(_event, lately), "nothing, since this daemon started"),
     ]
     title = f"fabricd: {_text(own.name)}"
     text = (
@@ -89,16 +91,15 @@ def _text(value: object) -> str:
     return html.escape(escaped(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."))
 
 
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> str:
-    """Return a table; the cells are HTML."""
-    waiting = iter(rows)
-    shown = list(islice(waiting, _ROWS))
-    more = sum(1 for _ in waiting)
+def _table(title: str, columns: Sequence[str], count: int, rows: Iterable[Sequence[str]], nothing: str) -> str:
+    """Return a table; the cells are HTML. Of ten thousand rows, only those are made up that are shown."""
+    shown = list(islice(rows, _ROWS))
+    more = count - len(shown)
     if not shown:
         return f"<h2>{title}</h2><p>{nothing}</p>"
     cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in shown)
     head = "".join(f"<th>{column}</th>" for column in columns)
-    rest = f"<p>and {more} more</p>" if more else ""
+    rest = f"<p>and {more} more</p>" if more > 0 else ""
     return f"<h2>{title}</h2><table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table>{rest}"
 
 

@@ -57,6 +57,8 @@ def test_the_page_shows_nodes_findings_and_what_changed(tmp_path):
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         page = Page(answer.text)
         assert {"Findings", "Nodes", "Networks", "Lately", "n0", "n1", "this node"} <= set(page.texts)
+        assert "; 2 nodes; " in answer.text
+        assert " more</p>" not in answer.text
         assert page.seen <= {
             "html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "a", "span",
             "table", "thead", "tbody", "tr", "th", "td",
@@ -102,7 +104,7 @@ def test_names_that_others_chose_are_only_shown():
         _event(Event(kind=EventKind.LINK_DOWN, node=HOSTILE, subject=HOSTILE, before=HOSTILE, detail=HOSTILE)),
     ]
     for row in rows:
-        text = _table("T", ["c"], [row], "")
+        text = _table("T", ["c"], 1, [row], "")
         page = Page(text)
         assert page.seen <= {"h2", "table", "thead", "tbody", "tr", "th", "td", "span"}
         assert "\x1b" not in text
@@ -110,9 +112,11 @@ def test_names_that_others_chose_are_only_shown():
 
 
 def test_a_long_table_says_how_many_more_there_are():
-    text = _table("T", ["c"], (["x"] for _ in range(1000)), "")
+    rows = iter([["x"]] * 1000)
+    text = _table("T", ["c"], 1000, rows, "")
     assert text.count("<tr>") == 201
     assert "and 800 more" in text
+    assert len(list(rows)) == 800  # nobody has made them up
 
 
 def test_a_long_text_is_cut():
