@@ -30,6 +30,22 @@ def mismatched(operation: str, engine: str) -> None:
     print(json.dumps(said))
 
 
+def sums_of_two(way: str, count: str) -> None:
+    """Rank 1's array has one element more; says what came of it, and what stands in the result."""
+    comm = create_communicator()
+    array = np.ones(int(count) + comm.rank)
+    out = array if way == "in_place" else np.zeros_like(array)
+    try:
+        if way == "work":
+            comm.all_reduce(array, out=out, async_op=True).wait(10)
+        else:
+            comm.all_reduce(array, "average" if way == "average" else "sum", out=out, timeout=10)
+        said = "garbage"
+    except FabricError as error:
+        said = str(error)
+    print(json.dumps(said))
+
+
 def closed() -> None:
     """Every operation after close is refused in words; close may be repeated, and what is only read still is."""
     comm = create_communicator()

@@ -1,5 +1,7 @@
 """What is documented of arrays and communicators that do not fit: nothing hangs, no process is ended by a signal."""
 
+import re
+
 import pytest
 
 from tests.support.daemon import daemon
@@ -43,6 +45,34 @@ _DOCUMENTED = {"garbage", "EngineError", "OperationTimeoutError", "GroupAbortedE
 )
 def test_sizes_that_differ_among_ranks_end_as_documented(play, operation, size):
     assert set(play("mismatched", operation, "mpi", size=size)) <= _DOCUMENTED
+
+
+@pytest.mark.parametrize(
+    ("way", "count"),
+    [
+        ("out", 4),  # small: added by MPI
+        ("in_place", 4),
+        ("average", 4),
+        ("work", 4),
+        ("out", 3000),  # received where the result goes
+        ("in_place", 3000),  # added by NumPy
+        ("out", 30_000),  # received in other memory
+    ],
+)
+def test_a_sum_of_two_ranks_whose_sizes_differ_is_no_result(play, way, count):
+    shorter, longer = play("sums_of_two", way, str(count))
+    nbytes = 8 * count
+    differ = {
+        f"all_reduce of {nbytes} bytes: the other rank's is of more than {nbytes}",
+        f"all_reduce of {nbytes + 8} bytes: the other rank's is of {nbytes} bytes",
+    }
+    for said in (shorter, longer):  # itself, or by the other, which was quicker to notice
+        assert any(words in said for words in differ), said
+
+
+def test_pieces_of_two_ranks_whose_sizes_differ_are_told_as_such(play):
+    for said in play("sums_of_two", "out", "1_500_000"):
+        assert re.search(r"a piece of all_reduce of \d+ bytes: the other rank's is of (more than )?\d+", said)
 
 
 def test_after_close_everything_is_refused_in_words(play):

@@ -96,7 +96,6 @@ class MpiEngine:
             narrow = narrowed(wide, out, op, self.size)
             return self._start(comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
         if self._other is not None and (op is _SUM or op is _AVERAGE):
-            # Pieces have a tag of their own: they are started later than what the program started after them.
             own, after = self._segments.comm, divided(out, op, 2) if op is _AVERAGE else None
             return PairSum(own, self._other, comm is own, array, out, datatype, after)
         count = array.size

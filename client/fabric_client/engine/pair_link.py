@@ -33,7 +33,7 @@ _GLANCES = 32
 _SUMS = 16
 #: What waits for MPI looks here each time after so many tests.
 _LOOKS = 256
-_HINT = "all ranks pass arrays of the same shape and dtype, and the same operator"
+SAME_ARRAYS = "all ranks pass arrays of the same shape and dtype, and the same operator"
 _MOST_FORMS = 256
 _LOST = {"peer_may_be_lost": True}
 
@@ -183,7 +183,7 @@ class PairLink:
             its, its_number = _HEAD.unpack(head)
             if its_number < number:
                 told = f"all_reduce of {nbytes} bytes: the other rank's is a sum of {its} bytes"
-                self._fail(EngineError(told, hint=_HINT))
+                self._fail(EngineError(told, hint=SAME_ARRAYS))
 
     def advance(self) -> None:
         """Send and receive what can be, without waiting.
@@ -255,7 +255,7 @@ class PairLink:
             self._fail(
                 EngineError(
                     f"all_reduce of {form.nbytes} bytes: the other rank's is of {self._head[0]} bytes",
-                    hint=_HINT,
+                    hint=SAME_ARRAYS,
                 )
             )
         self._have = have if have < length else 0
