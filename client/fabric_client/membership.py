@@ -9,6 +9,7 @@ from fabricd.errors import FabricError, GroupError, OperationTimeoutError, RankL
 from fabricd.model.plan import GroupPlan
 
 if TYPE_CHECKING:  # what most ranks never ask is loaded when it is asked
+    from fabric_client.lateness import LateWord
     from fabric_client.staleness import MapWatch
 
 
@@ -76,6 +77,17 @@ class Membership:
             return
         error.details["why"] = why
         error.message += f": {why}" if why else ""
+
+    def late_word(self, what: str, ends: str) -> "LateWord":
+        """Return what says of an operation that it lasts, and why; see :class:`fabric_client.progress.Word`.
+
+        Args:
+            what: the operation.
+            ends: when it does at the latest.
+        """
+        from fabric_client.lateness import LateWord
+
+        return LateWord(self._rendezvous, self.watch, self.plan, what, ends)
 
     def failure(self, during: str) -> FabricError | None:
         """Return why ``during`` cannot end well any more, or None. Cheap while all is well."""

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from numbers import Real
+from typing import Protocol
 
 from fabric_client.engine.base import Pending
 from fabricd.errors import FabricError, InputError, OperationTimeoutError
@@ -21,6 +22,15 @@ _NAP_SECONDS = 0.0002
 _WANTED_SECONDS = 0.0005
 #: For so long others are taken to want the core then; and how long a wait gives it away meanwhile.
 _SHARING_SECONDS, _BLINK_SECONDS = 0.25, 0.000001
+#: Who waits longer says so. A rank may well compute for as long while the others wait.
+PATIENCE_SECONDS = 60.0
+
+
+class Word(Protocol):
+    """What is to be said of a wait that lasts."""
+
+    def look(self, waited: float) -> float:
+        """Say it, if it is time to. Returns after how many seconds of the wait to look again."""
 
 
 class _Core:
@@ -70,6 +80,7 @@ def wait_for(
     what: str,
     arguments: Sequence[object] = (),
     spins: int = _SPINS_ON_SHARED_CORE,
+    word: Callable[[str, float | None], Word | None] | None = None,
 ) -> None:
     """Return when ``pending`` has ended. Python's signal handlers run meanwhile.
 
@@ -80,6 +91,7 @@ def wait_for(
         what: for the error.
         arguments: of the operation; the longer the arrays among them take, the later a wait counts as idle.
         spins: tests before anything else is looked at, see :func:`spins_for`.
+        word: given ``what`` and ``timeout``, makes what says that it lasts, once it has for ``PATIENCE_SECONDS``.
 
     Raises:
         OperationTimeoutError: ``timeout`` passed.
@@ -88,6 +100,8 @@ def wait_for(
     """
     test = pending.test
     started = nap_after = 0.0
+    look_at = math.inf if word is None else PATIENCE_SECONDS
+    said: Word | None = None
     while True:
         for _ in range(spins):
             if test():
@@ -101,6 +115,9 @@ def wait_for(
             started, nap_after = now, now + _SPIN_SECONDS + moved / _SLOWEST_BYTES_PER_SECOND
         if timeout is not None and now - started > timeout:
             raise OperationTimeoutError(f"{what} did not end within {timeout:g} s")
+        if now - started > look_at and word is not None:
+            said = said or word(what, timeout)
+            look_at = math.inf if said is None else said.look(now - started)
         if now < nap_after:
             _core.offer(now)
         else:

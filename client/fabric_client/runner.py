@@ -11,7 +11,7 @@ from typing import Any
 from fabric_client.engine.base import ENDED, Engine, Pending, PendingEngine
 from fabric_client.lifetime import Lifetime
 from fabric_client.membership import PAUSE_SECONDS, Membership
-from fabric_client.progress import check_timeout, spins_for, wait_for
+from fabric_client.progress import Word, check_timeout, spins_for, wait_for
 from fabric_client.stats import Tally
 from fabric_client.work import Work
 from fabricd.errors import EngineError, FabricError, InputError, OperationTimeoutError, RankLostError
@@ -113,6 +113,7 @@ class Runner(Lifetime):
                 what=what,
                 arguments=arguments,
                 spins=self.spins,
+                word=self.late_word,
             )
         except OperationTimeoutError as error:
             if self.membership is not None:  # now, for the others ask as well, and this rank is still in it
@@ -120,6 +121,20 @@ class Runner(Lifetime):
             raise
         finally:
             blocked.pop(thread, None)
+
+    def late_word(self, what: str, timeout: float | None) -> Word | None:
+        """Return what says of a wait that it lasts; None where nobody can be asked why. See ``wait_for``.
+
+        Args:
+            what: the operation.
+            timeout: its seconds; None is without limit.
+        """
+        if self.membership is None:
+            return None
+        by = " (operation_timeout)" if timeout == self.timeout else ""
+        return self.membership.late_word(
+            what, "no timeout ends it" if timeout is None else f"it ends after {timeout:g} s{by}"
+        )
 
     def work(
         self,

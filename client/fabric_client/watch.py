@@ -6,6 +6,7 @@ quietly. When the daemon does not know the group any more, the job goes on unwat
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import threading
@@ -53,6 +54,8 @@ class GroupWatch:
     Attributes:
         alert: something happened that may concern a pending operation; cheap to read in a loop, from any thread.
         watched: False once the daemon does not know the group any more.
+        rolls: how often the roll was called, by whichever rank.
+        rolled: when it last was, of ``time.monotonic``.
         doing: tells which operation this rank is in; called in a thread of its own when others wait in vain.
         on_failure: called once, in the watching thread, when the group has failed; for engines that nothing else wakes.
     """
@@ -60,6 +63,7 @@ class GroupWatch:
     def __init__(self, rendezvous: Rendezvous, stream: Answer | None = None) -> None:
         self.alert = False
         self.watched = True
+        self.rolls, self.rolled = 0, -math.inf
         self.doing: Callable[[], str] = str
         self.on_failure: Callable[[FabricError], None] = lambda error: None
         self._rendezvous = rendezvous
@@ -169,6 +173,7 @@ class GroupWatch:
             self._left_at = time.monotonic()
             self.alert = self.alert or bool(self._left)
         elif event.kind == "roll":
+            self.rolls, self.rolled = self.rolls + 1, time.monotonic()
             # The daemon may take its time for the answer, and worse may be on its way.
             threading.Thread(target=self._answer_roll, name="fabricd-roll", daemon=True).start()
         elif event.kind == "aborted":

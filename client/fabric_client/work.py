@@ -132,6 +132,7 @@ class Work(Generic[T]):
                     what=self._what,
                     arguments=self._arguments,
                     spins=1 if timeout == 0 else self._runner.spins,
+                    word=None if timeout == 0 else lambda what, left: self._runner.late_word(what, self._timeout),
                 )
         except OperationTimeoutError:
             if not own:

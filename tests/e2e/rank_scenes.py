@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import fabric_client
-from fabric_client import Communicator, create_communicator
+from fabric_client import Communicator, create_communicator, progress
 
 ONES = np.ones(50_000)
 
@@ -148,6 +148,19 @@ def times_out() -> None:
         time.sleep(1.5)
         comm.all_reduce(ONES)
     comm.all_reduce(ONES, timeout=0.5)
+
+
+def calls_something_else() -> None:
+    """Rank 0 waits for a message that nobody sends, the others for a sum, one of them in the background."""
+    progress.PATIENCE_SECONDS = 0.5
+    comm = create_communicator(operation_timeout=2)
+    comm.barrier()
+    if comm.rank == 0:
+        comm.recv(ONES.copy(), 1, timeout=4)
+    elif comm.rank == 1:
+        comm.all_reduce(ONES)
+    else:
+        comm.all_reduce(ONES, async_op=True).wait()
 
 
 def is_interrupted() -> None:

@@ -289,6 +289,15 @@ def test_an_operation_that_lasts_too_long_ends_the_group_with_its_name(play):
     assert f"rank 1: {why}" in last_line(ended[0])
 
 
+def test_ranks_that_wait_for_long_say_once_what_the_others_do(play):
+    said = "".join(ended.err for ended in play("calls_something_else", size=3))
+    words = re.findall(r"(recv from rank 1|all_reduce) has waited [12] s: (.*); it ends after (.*)", said)
+    assert words in (
+        [("recv from rank 1", "rank 1-2 is in all_reduce", "4 s")],
+        [("all_reduce", "rank 0 is in recv from rank 1", "2 s (operation_timeout)")],
+    ), said
+
+
 def test_an_operation_that_waits_for_a_stopped_process_names_it(play):
     ended = play("waits_for_a_stopped_one", size=3)
     for rank in (0, 2):
