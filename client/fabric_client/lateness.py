@@ -119,7 +119,8 @@ class LateWord:
         asked, self._asked, self._due = self._asked, None, waited + PATIENCE_SECONDS
         with suppress(FabricError):
             why = asked.result()
-            _LOG.warning("%s has waited %.0f s: %s; %s", self._what, waited, why, self._ends)
+            rank = self._rendezvous.member.rank
+            _LOG.warning("rank %d: %s has waited %.0f s: %s; %s", rank, self._what, waited, why, self._ends)
         return self._due
 
     def _quiet_for(self) -> float:

@@ -291,7 +291,7 @@ def test_an_operation_that_lasts_too_long_ends_the_group_with_its_name(play):
 
 def test_ranks_that_wait_for_long_say_once_what_the_others_do(play):
     said = "".join(ended.err for ended in play("calls_something_else", size=3))
-    words = re.findall(r"(recv from rank 1|all_reduce) has waited [12] s: (.*); it ends after (.*)", said)
+    words = re.findall(r"rank [012]: (recv from rank 1|all_reduce) has waited [12] s: (.*); it ends after (.*)", said)
     assert words in (
         [("recv from rank 1", "rank 1-2 is in all_reduce", "4 s")],
         [("all_reduce", "rank 0 is in recv from rank 1", "2 s (operation_timeout)")],
