@@ -1,5 +1,6 @@
 """HTTP to other parts of this cluster, and how long to wait before trying again."""
 
+import errno
 import functools
 import os
 import random
@@ -48,6 +49,18 @@ def peer_client(access: PeerAccess) -> httpx.AsyncClient:
     return plain_client(headers, seconds=ANSWER_SECONDS, tls=access.tls, tls_name=access.name)
 
 
+#: Who refuses a certificate after the handshake, as TLS 1.3 does, may close before its word of it has been read.
+_CUT_OFF = frozenset({errno.ECONNRESET, errno.EPIPE})
+_REFUSED = ", by TLS: the other end wants a certificate, or refuses the one that it is shown"
+
+
+def _is_tls(error: Exception) -> bool:
+    try:
+        return isinstance(error, httpx.RequestError) and error.request.url.scheme == "https"
+    except RuntimeError:  # of httpx, where none was made yet
+        return False
+
+
 def reason_of(error: Exception) -> str:
     """Return why there was no answer, in words for who must mend it.
 
@@ -61,7 +74,7 @@ def reason_of(error: Exception) -> str:
         if isinstance(cause, BaseExceptionGroup):  # one for each address of a name
             cause = cause.exceptions[0]
         if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
-            return os.strerror(cause.errno)
+            return os.strerror(cause.errno) + (_REFUSED if cause.errno in _CUT_OFF and _is_tls(error) else "")
         cause = cause.__cause__ or cause.__context__
     return str(error) or type(error).__name__
 

@@ -1,6 +1,7 @@
 """Why another daemon did not answer: what the system said, not what the HTTP library makes of it."""
 
 import asyncio
+import errno
 import socket
 import threading
 from collections.abc import Iterator
@@ -60,3 +61,15 @@ def test_tls_with_who_speaks_none_keeps_its_own_words():
         thread.start()
         assert "SSL" in reason_at(f"https://127.0.0.1:{plain.getsockname()[1]}/")
         thread.join(10)
+
+
+def test_who_is_cut_off_by_tls_is_told_that_it_may_be_the_certificate() -> None:
+    request = httpx.Request("GET", "https://10.0.0.1:7470/v1/node")
+    cut = httpx.ReadError("", request=request)
+    cut.__cause__ = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+    assert reason_of(cut).startswith("Connection reset by peer, by TLS: the other end wants a certificate")
+    cut.request = httpx.Request("GET", "http://10.0.0.1:7470/v1/node")
+    assert reason_of(cut) == "Connection reset by peer"
+    bare = httpx.ReadError("")
+    bare.__cause__ = cut.__cause__
+    assert reason_of(bare) == "Connection reset by peer"
