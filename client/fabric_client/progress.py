@@ -33,15 +33,26 @@ class Word(Protocol):
         """Say it, if it is time to. Returns after how many seconds of the wait to look again."""
 
 
-class _Core:
-    """The core that this process waits on, offered to others.
+class Core:
+    """The core that a rank waits on, offered to others.
 
     By a yield, where nobody else wants it or only those who wait as well. Beside processes that compute, who yields is
     charged for the time slice that it has not used: seen with Linux 6.18, it gets a tenth of what one gets that spins.
-    Who sleeps, be it for a moment, is not.
+    Who sleeps, be it for a moment, is not. So where ranks outnumber CPUs, and only there, for sleeping costs small
+    messages more than others win by it, a yield that took long is followed by sleeps.
+
+    Args:
+        ranks_on_host: that wait here.
+
+    Attributes:
+        spins: how often to test before anything else is looked at.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks_on_host: int) -> None:
+        alone = ranks_on_host <= len(os.sched_getaffinity(0))
+        self.spins = _SPINS_ON_OWN_CORE if alone else _SPINS_ON_SHARED_CORE
+        # Not those of this rank alone, which may be bound to one that is its own.
+        self._outnumbered = ranks_on_host > (os.cpu_count() or 1)
         self._shared_until = 0.0
 
     def offer(self, now: float) -> None:
@@ -50,16 +61,8 @@ class _Core:
             time.sleep(_BLINK_SECONDS)
             return
         os.sched_yield()
-        if time.monotonic() - now > _WANTED_SECONDS:
+        if self._outnumbered and time.monotonic() - now > _WANTED_SECONDS:
             self._shared_until = now + _SHARING_SECONDS
-
-
-_core = _Core()
-
-
-def spins_for(ranks_on_host: int) -> int:
-    """Return how often to test before looking up, where so many ranks share this process's cores."""
-    return _SPINS_ON_OWN_CORE if ranks_on_host <= len(os.sched_getaffinity(0)) else _SPINS_ON_SHARED_CORE
 
 
 def check_timeout(timeout: object, what: str = "timeout") -> None:
@@ -79,7 +82,8 @@ def wait_for(
     timeout: float | None,
     what: str,
     arguments: Sequence[object] = (),
-    spins: int = _SPINS_ON_SHARED_CORE,
+    core: Core | None = None,
+    once: bool = False,
     word: Callable[[str, float | None], Word | None] | None = None,
 ) -> None:
     """Return when ``pending`` has ended. Python's signal handlers run meanwhile.
@@ -90,7 +94,8 @@ def wait_for(
         timeout: seconds after which to give up; None: never.
         what: for the error.
         arguments: of the operation; the longer the arrays among them take, the later a wait counts as idle.
-        spins: tests before anything else is looked at, see :func:`spins_for`.
+        core: that it waits on; by default one that others share.
+        once: test only once before anything else is looked at.
         word: given ``what`` and ``timeout``, makes what says that it lasts, once it has for ``PATIENCE_SECONDS``.
 
     Raises:
@@ -99,6 +104,8 @@ def wait_for(
         EngineError: the operation failed.
     """
     test = pending.test
+    core = core or Core(os.cpu_count() or 1)
+    spins = 1 if once else core.spins
     started = nap_after = 0.0
     look_at = math.inf if word is None else PATIENCE_SECONDS
     said: Word | None = None
@@ -119,7 +126,7 @@ def wait_for(
             said = said or word(what, timeout)
             look_at = math.inf if said is None else said.look(now - started)
         if now < nap_after:
-            _core.offer(now)
+            core.offer(now)
         else:
             spins = 1
             time.sleep(_NAP_SECONDS)

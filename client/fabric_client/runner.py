@@ -11,7 +11,7 @@ from typing import Any
 from fabric_client.engine.base import ENDED, Engine, Pending, PendingEngine
 from fabric_client.lifetime import Lifetime
 from fabric_client.membership import PAUSE_SECONDS, Membership
-from fabric_client.progress import Word, check_timeout, spins_for, wait_for
+from fabric_client.progress import Core, Word, check_timeout, wait_for
 from fabric_client.stats import Tally
 from fabric_client.work import Work
 from fabricd.errors import EngineError, FabricError, InputError, OperationTimeoutError, RankLostError
@@ -36,7 +36,7 @@ class Runner(Lifetime):
     Attributes:
         collectives: held by a blocking collective, and while one in the background is started, so that those of several
             threads run one after another.
-        spins: how often an operation is tested before anything else is looked at.
+        core: that operations are waited for on.
         tally: counts what ended well.
     """
 
@@ -53,7 +53,7 @@ class Runner(Lifetime):
         super().__init__(engine, membership, group, parent=parent)
         self.timeout = timeout
         self.ranks_on_host = ranks_on_host
-        self.spins = spins_for(ranks_on_host)
+        self.core = Core(ranks_on_host)
         self.tally = Tally()
         self.collectives = threading.Lock()
         #: Keys of works, in the order in which they are looked after.
@@ -112,7 +112,7 @@ class Runner(Lifetime):
                 timeout=self.timeout if timeout is None else timeout,
                 what=what,
                 arguments=arguments,
-                spins=self.spins,
+                core=self.core,
                 word=self.late_word,
             )
         except OperationTimeoutError as error:

@@ -131,7 +131,8 @@ class Work(Generic[T]):
                     timeout=left if own else timeout,
                     what=self._what,
                     arguments=self._arguments,
-                    spins=1 if timeout == 0 else self._runner.spins,
+                    core=self._runner.core,
+                    once=timeout == 0,
                     word=None if timeout == 0 else lambda what, left: self._runner.late_word(what, self._timeout),
                 )
         except OperationTimeoutError:

@@ -11,7 +11,7 @@ from fabric_client import arrays, progress
 from fabric_client.environment import Identity
 from fabric_client.explain import explain_communicator
 from fabric_client.operations import Operations
-from fabric_client.progress import spins_for, wait_for
+from fabric_client.progress import Core, wait_for
 from fabric_client.runner import Runner
 from fabricd.errors import CommunicatorError, EngineError, InputError, OperationTimeoutError, RankLostError
 from fabricd.model.observation import Evidence
@@ -78,7 +78,6 @@ class Clock:
 def test_a_wait_naps_after_a_second_and_what_its_bytes_take_at_the_slowest_rate(monkeypatch, nbytes, spins_seconds):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
-    monkeypatch.setattr(progress, "_core", progress._Core())  # which nobody wanted yet
     arguments = (None, SimpleNamespace(nbytes=nbytes))
     with pytest.raises(OperationTimeoutError):
         wait_for(After(10**9), no_failure, timeout=3.0, what="x", arguments=arguments)
@@ -88,7 +87,7 @@ def test_a_wait_naps_after_a_second_and_what_its_bytes_take_at_the_slowest_rate(
 
 def test_ranks_that_share_cores_look_up_sooner():
     cores = len(os.sched_getaffinity(0))
-    assert spins_for(1) == spins_for(cores) > spins_for(cores + 1) >= 1
+    assert Core(1).spins == Core(cores).spins > Core(cores + 1).spins >= 1
 
 
 class Engine:
@@ -218,11 +217,14 @@ def test_explain_tells_the_plan_in_a_few_lines():
     ]
 
 
-@pytest.mark.parametrize(("yield_seconds", "yields"), [(0.001, 1), (0.0, 20)])
-def test_a_core_that_others_want_is_left_to_them_asleep(monkeypatch, yield_seconds, yields):
+@pytest.mark.parametrize(("ranks", "yield_seconds", "yields"), [(3, 0.001, 1), (3, 0.0, 20), (2, 0.001, 20)])
+def test_a_core_that_others_want_is_left_to_them_asleep_where_ranks_outnumber_cpus(
+    monkeypatch, ranks, yield_seconds, yields
+):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     yielded = []
     monkeypatch.setattr(os, "sched_yield", lambda: (yielded.append(1), time.sleep(yield_seconds)))
-    core = progress._Core()
+    core = Core(ranks)
     ahead = 0.0 if yield_seconds else 60.0  # this machine may be slow, and no yield is to seem so
     for _ in range(20):
         core.offer(time.monotonic() + ahead)

@@ -4,7 +4,7 @@ MPI has one algorithm for any number of ranks. From a few KiB on it halves the a
 ranks gain nothing from, and MPICH 5 adds at less than half of NumPy's speed. ``docs/mpi.md`` has the figures.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from fabric_client.arrays import Array
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on, map_error
 from fabric_client.engine.pair_link import SAME_ARRAYS
-from fabric_client.engine.rounding import once
 from fabricd.errors import EngineError
 
 #: Below, telling NumPy to be silent about overflows costs more than adding slowly.
@@ -21,6 +20,7 @@ _ADDED_BY_MPI_BYTES = 8 << 10
 #: Above, what arrives goes into memory that was used just before, and not into the result, which is in no cache yet.
 _RECEIVED_IN_PLACE_BYTES = 32 << 10
 _BYTE, _Status = MPI.BYTE, MPI.Status
+_reduce = MPI.SUM.Reduce_local
 
 
 class PairSum:
@@ -64,7 +64,7 @@ class PairSum:
             raise map_error(error) from error
         self._sent, self._taken, self._target, self._small, self._after = sent, taken, target, small, after
         self._piece, self._status = piece, _Status()
-        self._sum: Callable[[], None] | None = None
+        self._sum: Iterator[object] | None = None
 
     def test(self) -> bool:
         """Drive both messages on; add when both have ended, for in place the sum overwrites what is sent.
@@ -87,18 +87,22 @@ class PairSum:
             if came != self._sent[0].nbytes:  # MPI takes a shorter message for a good one
                 raise self._differs(f"{came} bytes")
             self._sum = self._adding()
-        with np.errstate(over="ignore", invalid="ignore"):  # inf and nan, in silence, as MPI has it
-            self._sum()
+        if self._small:
+            next(self._sum, None)
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):  # inf and nan, in silence, as MPI has it
+                next(self._sum, None)
         if self._after is not None:
             self._after()
         return True
 
-    def _adding(self) -> Callable[[], None]:
+    def _adding(self) -> Iterator[object]:
+        """Return what adds when it is asked for the first time: Ctrl-C is not heard between that and the note of it."""
         if not self._small:
-            return once(np.add, self._sent[0], self._taken[0], self._target)
+            return map(np.add, (self._sent[0],), (self._taken[0],), (self._target,))
         if self._taken[0] is self._target:
-            return once(MPI.SUM.Reduce_local, self._sent, self._taken)
-        return once(MPI.SUM.Reduce_local, self._taken, self._sent)  # in place
+            return map(_reduce, (self._sent,), (self._taken,))
+        return map(_reduce, (self._taken,), (self._sent,))  # in place
 
     def _told(self, error: Any) -> EngineError:
         if error.Get_error_class() == MPI.ERR_TRUNCATE:

@@ -1,7 +1,6 @@
 """What engines of host memory do around a reduction: 16-bit floats in float32, averages from sums, inf in silence."""
 
 import contextvars
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -47,10 +46,10 @@ def once(function: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
         function: written in C, and which hears no signals with these arguments.
         arguments: of it.
     """
-    left = [iter((argument,)) for argument in arguments]
+    calls = map(function, *((argument,) for argument in arguments))
 
     def call() -> None:
-        deque(map(function, *left), maxlen=0)
+        next(calls, None)
 
     return call
 
