@@ -46,7 +46,8 @@ class Moment(StrEnum):
 ERRORS = {
     Fault.KILL: {"RankLostError", "GroupTimeoutError"},
     Fault.STOP: {"OperationTimeoutError", "GroupAbortedError", "GroupTimeoutError", "EngineError"},
-    Fault.LINK: {"OperationTimeoutError", "GroupAbortedError", "RankLostError", "GroupTimeoutError", "EngineError"},
+    Fault.LINK: {"OperationTimeoutError", "GroupAbortedError", "RankLostError", "GroupTimeoutError", "EngineError"}
+    | {"NoNetworkError"},  # it was down when the group was planned
     Fault.CUT: {"OperationTimeoutError", "GroupAbortedError", "RankLostError", "GroupTimeoutError", "EngineError"}
     | {"UnreachableError"},
     Fault.DAEMON_KILLED: {"UnreachableError", "GroupTimeoutError", "EngineError"},
