@@ -42,17 +42,18 @@ class Core:
     messages more than others win by it, a yield that took long is followed by sleeps.
 
     Args:
-        ranks_on_host: that wait here.
+        ranks_on_host: that wait here; None where nobody has counted them: then a wait looks up as often as where they
+            share cores, for what it waits for may take a moment to be tested (an MPI that starts in another thread).
 
     Attributes:
         spins: how often to test before anything else is looked at.
     """
 
-    def __init__(self, ranks_on_host: int) -> None:
-        alone = ranks_on_host <= len(os.sched_getaffinity(0))
+    def __init__(self, ranks_on_host: int | None = None) -> None:
+        alone = ranks_on_host is not None and ranks_on_host <= len(os.sched_getaffinity(0))
         self.spins = _SPINS_ON_OWN_CORE if alone else _SPINS_ON_SHARED_CORE
         # Not those of this rank alone, which may be bound to one that is its own.
-        self._outnumbered = ranks_on_host > (os.cpu_count() or 1)
+        self._outnumbered = ranks_on_host is not None and ranks_on_host > (os.cpu_count() or 1)
         self._shared_until = 0.0
 
     def offer(self, now: float) -> None:
@@ -104,7 +105,7 @@ def wait_for(
         EngineError: the operation failed.
     """
     test = pending.test
-    core = core or Core(os.cpu_count() or 1)
+    core = core or Core()
     spins = 1 if once else core.spins
     started = nap_after = 0.0
     look_at = math.inf if word is None else PATIENCE_SECONDS

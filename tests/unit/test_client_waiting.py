@@ -88,6 +88,21 @@ def test_a_wait_naps_after_a_second_and_what_its_bytes_take_at_the_slowest_rate(
 def test_ranks_that_share_cores_look_up_sooner():
     cores = len(os.sched_getaffinity(0))
     assert Core(1).spins == Core(cores).spins > Core(cores + 1).spins >= 1
+    assert Core().spins == Core(cores + 1).spins
+
+
+def test_a_wait_that_nobody_has_counted_ranks_for_looks_up_soon():
+    """What it waits for may take a millisecond to be tested, and a lost rank is not to wait for a thousand of these."""
+    tested = []
+
+    class Never:
+        def test(self):
+            tested.append(1)
+            return False
+
+    with pytest.raises(RankLostError):
+        wait_for(Never(), lambda: RankLostError("gone", ranks=(1,)), timeout=None, what="x")
+    assert len(tested) < 100
 
 
 class Engine:
