@@ -3,7 +3,8 @@
 Source: NVIDIA's NCCL documentation of environment variables (2.30), PyTorch's of Gloo, UCX's configuration.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 
 from fabricd.model.finding import Finding, Severity
@@ -103,26 +104,46 @@ def _is_address(text: str) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class _NcclList:
+    """What NCCL makes of a list of names: prefixes; "^" before the list excludes, "=" makes them whole names."""
+
+    excludes: bool
+    whole: bool
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, value: str) -> "_NcclList":
+        """Return what a value says."""
+        listed = value.lstrip("^")
+        names = tuple(part for part in listed.lstrip("=").split(",") if part)
+        return cls(value.startswith("^"), listed.startswith("="), names)
+
+    def fitting(self, known: Iterable[str], names: Iterable[str]) -> set[str]:
+        """Return which are meant by names of the list."""
+        wanted = tuple(names)
+        return {one for one in known if (one in wanted if self.whole else one.startswith(wanted))}
+
+
 def _interfaces(name: str, value: str, known: Collection[str], source: str) -> Iterator[Finding]:
-    """NCCL takes prefixes; "^" before the list excludes, "=" makes them whole names."""
+    """As ``_NcclList`` reads it."""
     if not value:
         return
-    excluded, exact = value.startswith("^"), value.lstrip("^").startswith("=")
-    wanted = [part for part in value.lstrip("^").lstrip("=").split(",") if part]
-    for part in wanted:
+    asked = _NcclList.of(value)
+    for part in asked.names:
         if _is_address(part):
             why = "an address, and names of interfaces are expected"
             yield _wrong("setting-syntax", name, value, why, source, _there_are(known))
             return
-    fitting = {one for one in known if any(one == part if exact else one.startswith(part) for part in wanted)}
-    left = set(known) - fitting if excluded else fitting
+    fitting = asked.fitting(known, asked.names)
+    left = set(known) - fitting if asked.excludes else fitting
     if not left - {"lo"}:
         why = (
             "it leaves no interface but the loopback"
-            if excluded or left
+            if asked.excludes or left
             else "no interface that is up here is called so"
         )
-        yield _wrong("setting-names-nothing", name, value, why, source, _there_are(known, wanted[0] if wanted else ""))
+        yield _wrong("setting-names-nothing", name, value, why, source, _there_are(known, *asked.names[:1]))
 
 
 def _gloo(value: str, known: Collection[str], source: str) -> Iterator[Finding]:
@@ -142,21 +163,20 @@ def _hcas(value: str, known: Collection[str], source: str) -> Iterator[Finding]:
     """As NCCL_SOCKET_IFNAME, of adapters; a port may follow each."""
     if not value:
         return
-    excluded, exact = value.startswith("^"), value.lstrip("^").startswith("=")
-    wanted = [part.partition(":")[0] for part in value.lstrip("^").lstrip("=").split(",") if part]
-    fitting = {one for one in known if any(one == part if exact else one.startswith(part) for part in wanted)}
-    if not (set(known) - fitting if excluded else fitting):
-        if excluded and not known:
+    asked = _NcclList.of(value)
+    names = [part.partition(":")[0] for part in asked.names]
+    fitting = asked.fitting(known, names)
+    if not (set(known) - fitting if asked.excludes else fitting):
+        if asked.excludes and not known:
             return
-        why = "it leaves no adapter" if excluded else "no adapter here is called so"
-        fix = _there_are(known, wanted[0] if wanted else "")
-        yield _wrong("setting-names-nothing", _NCCL_HCAS, value, why, source, fix)
+        why = "it leaves no adapter" if asked.excludes else "no adapter here is called so"
+        yield _wrong("setting-names-nothing", _NCCL_HCAS, value, why, source, _there_are(known, *names[:1]))
     elif (
-        not excluded
-        and not exact
-        and any(sum(one.startswith(part) for one in known) > 1 and part in known for part in wanted)
+        not asked.excludes
+        and not asked.whole
+        and any(sum(one.startswith(part) for one in known) > 1 and part in known for part in names)
     ):
-        more = sorted(one for one in fitting if one not in wanted)
+        more = sorted(one for one in fitting if one not in names)
         yield Finding(
             code="setting-prefix",
             severity=Severity.WARNING,

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from fabricd.graph.networks import find_networks
+from fabricd.graph.networks import networks_of
 from fabricd.graph.networks_ip import subnet_of
 from fabricd.graph.networks_node import NodePorts
-from fabricd.graph.networks_rails import beside_gpus
+from fabricd.graph.networks_rails import RDMA_KINDS, beside_gpus
 from fabricd.model.device import Hca, HcaPort, InterfaceKind, NetInterface
 from fabricd.model.finding import Finding, Severity
 from fabricd.model.snapshot import Snapshot
@@ -15,7 +15,6 @@ from fabricd.paths.port_facts import PortTables
 from fabricd.units import format_bandwidth
 
 _T = TypeVar("_T")
-_RDMA = frozenset({"infiniband", "roce", "efa", "mana", "slingshot", "omni-path"})
 #: Those whose drivers reach memory of GPUs by dma-buf or a peer-memory module; others have ways of their own.
 _BY_PEER_MEMORY = frozenset({"infiniband", "roce"})
 _WAITS_FOR_SM = frozenset({"init", "armed"})
@@ -77,16 +76,16 @@ def _alike(items: Iterable[_T], kind: Callable[[_T], Hashable | None]) -> list[l
 
 
 def _hca_ports(snapshot: Snapshot, kinds: _Kinds) -> Iterator[Finding]:
-    ports = [(hca, port) for hca in snapshot.hcas if hca.kind in _RDMA for port in hca.ports]
-    for hca, port in ports:
+    ports = [one for one in snapshot.hca_ports() if one[1].kind in RDMA_KINDS]
+    for name, hca, port in ports:
         if hca.virtual_function:  # a virtual machine's or container's business, which may not have begun
             continue
         if port.link_layer == "infiniband" and port.state in _WAITS_FOR_SM:
             yield Finding(
                 code="no-subnet-manager",
                 severity=Severity.ERROR,
-                subject=_name((hca, port)),
-                what=f"{_name((hca, port))} is linked, and no subnet manager has made it active",
+                subject=name,
+                what=f"{name} is linked, and no subnet manager has made it active",
                 evidence=(f"state {port.state}, physical state {port.physical_state or 'unknown'}",),
                 fix="sminfo; start opensm, or the subnet manager of a switch, on this fabric",
             )
@@ -94,21 +93,17 @@ def _hca_ports(snapshot: Snapshot, kinds: _Kinds) -> Iterator[Finding]:
             yield Finding(
                 code="pkey-limited",
                 severity=Severity.WARNING,
-                subject=_name((hca, port)),
-                what=f"{_name((hca, port))} is a limited member of its partitions, and such do not reach each other",
+                subject=name,
+                what=f"{name} is a limited member of its partitions, and such do not reach each other",
                 evidence=(f"P_Keys {', '.join(f'{key:#06x}' for key in port.pkeys[:8])}",),
                 fix="make it a full member in the subnet manager's partitions.conf",
             )
-    for group in _alike(ports, lambda one: kinds.of_port(*one)):
-        up = [one for one in group if one[1].state == "active"]
-        for one in group:
-            if one[1].state == "down" and one[1].physical_state != "disabled" and len(up) * 2 >= len(group):
-                yield _down(_name(one), f"physical state {one[1].physical_state or 'unknown'}", len(up), _name(up[0]))
-        yield from _slower("port-slow", [(_name(one), one[1].rate_bytes_per_second) for one in up])
-
-
-def _name(one: tuple[Hca, HcaPort]) -> str:
-    return f"{one[0].name}:{one[1].port}"
+    for group in _alike(ports, lambda one: kinds.of_port(*one[1:])):
+        up = [one for one in group if one[2].state == "active"]
+        for name, _, port in group:
+            if port.state == "down" and port.physical_state != "disabled" and len(up) * 2 >= len(group):
+                yield _down(name, f"physical state {port.physical_state or 'unknown'}", len(up), up[0][0])
+        yield from _slower("port-slow", [(name, port.rate_bytes_per_second) for name, _, port in up])
 
 
 def _down(name: str, told: str, up: int, other: str) -> Finding:
@@ -163,7 +158,7 @@ def _is_up(hca: Hca) -> bool:
 
 
 def _interfaces(snapshot: Snapshot, kinds: _Kinds) -> Iterator[Finding]:
-    adapters = {hca.pci_address for hca in snapshot.hcas if hca.kind in _RDMA}  # whose ports are looked at above
+    adapters = {hca.pci_address for hca in snapshot.hcas if hca.kind in RDMA_KINDS}  # whose ports are looked at above
     cards = [
         one
         for one in snapshot.interfaces
@@ -241,11 +236,10 @@ def _gids(snapshot: Snapshot) -> Iterator[Finding]:
     ports = NodePorts(snapshot.node.node_id, snapshot)
     tables = PortTables(ports)
     told: dict[str, str] = {}
-    for network in find_networks({snapshot.node.node_id: snapshot}).networks:
+    for network in networks_of({ports.node_id: ports}).networks:
         for port in network.ports:
-            for caution in tables.facts(port).cautions:
-                if "GID table" in caution:
-                    told.setdefault(port.interface, caution)
+            if caution := tables.facts(port).gid_missing:
+                told.setdefault(port.interface, caution)
     for name, caution in told.items():
         yield Finding(
             code="gid-missing",

@@ -14,7 +14,8 @@ from fabricd.model.observation import Evidence
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
 
-_KINDS = frozenset({"infiniband", "roce", "efa", "mana", "slingshot", "omni-path"})
+#: RDMA devices whose ports may carry jobs' data; not those that are done by software.
+RDMA_KINDS = frozenset({"infiniband", "roce", "efa", "mana", "slingshot", "omni-path"})
 #: One network of these holds all of a node's adapters.
 _WITHOUT_RAILS = frozenset({Transport.NVLINK, Transport.EFA, Transport.INTERNET})
 _UP = frozenset({"active", ""})
@@ -114,7 +115,7 @@ def _one_a_card(ports: Sequence[_Port]) -> list[_Port]:
 
 
 def _rdma_ports(snapshot: Snapshot) -> list[_Port]:
-    hcas = [hca for hca in snapshot.hcas if hca.kind in _KINDS]
+    hcas = [hca for hca in snapshot.hcas if hca.kind in RDMA_KINDS]
     # A host's virtual functions share its cards; a virtual machine has nothing else.
     chosen = [hca for hca in hcas if not hca.virtual_function] or hcas
     interfaces = port_interfaces(snapshot)

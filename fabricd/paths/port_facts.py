@@ -24,6 +24,7 @@ class PortFacts:
     leaf: str = ""  #: name or GUID of the switch
     leaf_port: str = ""
     cautions: tuple[str, ...] = ()
+    gid_missing: str = ""  #: that of them which says so of the GID for RoCE v2
 
     @property
     def text(self) -> str:
@@ -81,11 +82,12 @@ class PortTables:
         names = self._on_port[port.interface]
         leaf, leaf_port = self._by_lldp([self._interfaces[name] for name in names if name in self._interfaces])
         index, kind = _gid_of(one, port.address)
-        cautions = []
+        cautions, gid_missing = [], ""
         if hca.kind == "soft-roce":
             cautions.append(f"{port.interface} is RDMA done by software on {', '.join(names)}")
         if hca.kind in ("roce", "soft-roce") and one.gids and port.address and kind != _ROCE_V2:
-            cautions.append(f"the GID table of {port.interface} has no RoCE v2 entry for {port.address}")
+            gid_missing = f"the GID table of {port.interface} has no RoCE v2 entry for {port.address}"
+            cautions.append(gid_missing)
         return PortFacts(
             address=port.address,
             gid_index=index,
@@ -94,6 +96,7 @@ class PortTables:
             leaf=leaf,
             leaf_port=leaf_port,
             cautions=tuple(cautions),
+            gid_missing=gid_missing,
         )
 
     def _by_lldp(self, interfaces: Sequence[NetInterface]) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -65,11 +66,11 @@ def doctor(
         )
     found = _found(source, nodes)
     if source.connection is not None:
-        found = Findings(findings=(*found.findings, *_here(source)), nodes=found.nodes, left_out=found.left_out)
+        found = replace(found, findings=(*found.findings, *_here(source)))
     kept = [one for one in found.findings if one.severity.rank <= at_least.rank and one.code not in hidden]
     kept.sort(key=lambda one: one.severity.rank)
     if as_json:
-        print_json(Findings(findings=tuple(kept), nodes=found.nodes, left_out=found.left_out))
+        print_json(replace(found, findings=tuple(kept)))
     else:
         _show(kept, found)
     if any(one.severity is not Severity.NOTE for one in kept):
