@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from demo.daemons import program
-from tests.support.daemon import RunningDaemon, daemon, eventually
+from tests.support.clusters import peer_arguments
+from tests.support.daemon import daemon, eventually
 from tests.support.etcd import free_port
 
 
@@ -25,19 +26,8 @@ def watching(url: str, *words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def peers(tmp_path, *ports: int) -> list[list[str]]:
-    config = tmp_path / "c.toml"
-    config.write_text(f"peers = {json.dumps([f'http://127.0.0.1:{port}' for port in ports])}\n")
-    return [["-c", str(config), "--port", str(port)] for port in ports]
-
-
-def long_polls(running: RunningDaemon) -> float:
-    lines = running.get("/metrics").text.splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("fabricd_long_polls "))
-
-
 def test_changes_come_as_lines_of_the_node_that_is_asked_for(tmp_path):
-    first, second = peers(tmp_path, free_port(), free_port())
+    first, second = peer_arguments(tmp_path)
     with daemon(tmp_path, *first, name="n0") as n0, watching(n0.url, "--node", "n1", "--count", "1") as process:
         with daemon(tmp_path, *second, name="n1"):
             out, err = process.communicate(timeout=30)
@@ -47,7 +37,7 @@ def test_changes_come_as_lines_of_the_node_that_is_asked_for(tmp_path):
 
 
 def test_the_past_as_json(tmp_path):
-    first, second = peers(tmp_path, free_port(), free_port())
+    first, second = peer_arguments(tmp_path)
     with daemon(tmp_path, *first, name="n0") as n0, daemon(tmp_path, *second, name="n1") as n1:
         eventually(lambda: "n1" in n0.get("/v1/events").text, 15, told=[n0, n1])
         with watching(n0.url, "--past", "--json", "--node", "n1", "--count", "1") as process:
@@ -58,7 +48,7 @@ def test_the_past_as_json(tmp_path):
 def test_it_survives_a_restart_and_says_what_it_missed(tmp_path):
     port = free_port()
     with daemon(tmp_path, "--port", str(port), name="n0") as n0, watching(n0.url) as process:
-        eventually(lambda: long_polls(n0) > 0, 15, told=[n0])
+        eventually(lambda: n0.metric("fabricd_long_polls") > 0, 15, told=[n0])
         n0.stop()
         assert process.stderr is not None
         assert "waiting for it" in process.stderr.readline()

@@ -1,45 +1,21 @@
 """Daemons that hold no map: they answer for their own node and pass the rest on, within bounds and never in circles."""
 
-import json
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 
 import httpx
 
+from tests.support.clusters import cluster
 from tests.support.daemon import RunningDaemon, daemon, eventually
 from tests.support.etcd import free_port
 
 HEADER = "X-Fabricd-Answered-By"
 
 
-@contextmanager
-def cluster(tmp_path, *, maps: int = 2, agents: int = 2):
-    """Map nodes m0, m1 that follow everybody, and agents a0, a1 that know the map nodes."""
-    ports = [free_port() for _ in range(maps + agents)]
-    urls = [f"http://127.0.0.1:{port}" for port in ports]
-    config = tmp_path / "c.toml"
-    config.write_text(f"peers = {json.dumps(urls)}\nmap_nodes = {json.dumps(urls[:maps])}\npeer_gone_seconds = 5\n")
-    agent_config = tmp_path / "a.toml"
-    agent_config.write_text(config.read_text() + 'role = "agent"\n')
-    with ExitStack() as stack:
-        running = []
-        for number, port in enumerate(ports):
-            agent = number >= maps
-            name = f"a{number - maps}" if agent else f"m{number}"
-            arguments = ["-c", str(agent_config if agent else config), "--port", str(port)]
-            running.append(stack.enter_context(daemon(tmp_path, *arguments, name=name)))
-        yield running
-
-
 def states(running: RunningDaemon) -> dict[str, str]:
     return {node["name"]: node["state"] for node in running.get("/v1/cluster?summary=1").json()["nodes"]}
-
-
-def long_polls(running: RunningDaemon) -> float:
-    lines = running.get("/metrics").text.splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("fabricd_long_polls "))
 
 
 def test_an_agent_passes_questions_about_the_cluster_on(tmp_path):
@@ -133,9 +109,9 @@ def test_a_map_node_that_hangs_is_passed_over_and_an_agent_ends_in_time(tmp_path
             assert a0.get("/v1/cluster?summary=1", seconds=2).headers[HEADER] == other.url
             other.process.send_signal(signal.SIGSTOP)
             with ThreadPoolExecutor(1) as pool:
-                before = long_polls(a0)
+                before = a0.metric("fabricd_long_polls")
                 waiting = pool.submit(a0.get, "/v1/cluster?wait=30", seconds=20)
-                eventually(lambda: long_polls(a0) > before)
+                eventually(lambda: a0.metric("fabricd_long_polls") > before)
                 assert a0.stop() < 1.5
                 with suppress(httpx.TransportError):
                     assert waiting.result().status_code == 503

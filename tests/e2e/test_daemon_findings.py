@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Sequence
 
 from demo.daemons import program
+from tests.support.clusters import cluster, peer_arguments
 from tests.support.daemon import RunningDaemon, daemon, eventually
-from tests.support.etcd import free_port
 
 
 def found(running: RunningDaemon, query: str = "") -> list[tuple[str, str]]:
@@ -25,11 +25,7 @@ def doctor(running: RunningDaemon, *words: str, **settings: str) -> tuple[int, s
 
 
 def test_a_peer_that_is_gone_is_found_and_named(tmp_path):
-    ports = [free_port(), free_port()]
-    config = tmp_path / "c.toml"
-    urls = json.dumps([f"http://127.0.0.1:{port}" for port in ports])
-    config.write_text(f"peers = {urls}\n")
-    arguments = [["-c", str(config), "--port", str(port)] for port in ports]
+    arguments = peer_arguments(tmp_path)
     with daemon(tmp_path, *arguments[0], name="n0") as n0:
         with daemon(tmp_path, *arguments[1], name="n1") as n1:
             eventually(lambda: n0.get("/v1/findings").json()["nodes"] == 2, 15, told=[n0, n1])
@@ -90,15 +86,7 @@ def test_findings_are_counted_for_prometheus(tmp_path):
 
 
 def test_an_agent_answers_for_itself_and_passes_the_rest_on(tmp_path):
-    ports = [free_port(), free_port()]
-    urls = [f"http://127.0.0.1:{port}" for port in ports]
-    config, agent_config = tmp_path / "c.toml", tmp_path / "a.toml"
-    config.write_text(f"peers = {json.dumps(urls)}\nmap_nodes = {json.dumps(urls[:1])}\n")
-    agent_config.write_text(config.read_text() + 'role = "agent"\n')
-    with (
-        daemon(tmp_path, "-c", str(config), "--port", str(ports[0]), name="m0") as m0,
-        daemon(tmp_path, "-c", str(agent_config), "--port", str(ports[1]), name="a0") as a0,
-    ):
+    with cluster(tmp_path, maps=1, agents=1) as [m0, a0]:
         eventually(lambda: m0.get("/v1/findings").json()["nodes"] == 2, 15, told=[m0, a0])
         passed = a0.get("/v1/findings")
         assert passed.headers["X-Fabricd-Answered-By"] == m0.url

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import re
 from html.parser import HTMLParser
 
@@ -12,8 +11,8 @@ from fabricd.model.event import Event, EventKind
 from fabricd.model.finding import Finding, Severity
 from fabricd.model.network import Network
 from fabricd.model.path import Transport
+from tests.support.clusters import cluster, peer_arguments
 from tests.support.daemon import daemon, eventually
-from tests.support.etcd import free_port
 
 VOID = frozenset({"meta"})
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m&\"'"
@@ -45,13 +44,8 @@ class Page(HTMLParser):
 
 
 def test_the_page_shows_nodes_findings_and_what_changed(tmp_path):
-    ports = [free_port(), free_port()]
-    config = tmp_path / "c.toml"
-    config.write_text(f"peers = {json.dumps([f'http://127.0.0.1:{port}' for port in ports])}\n")
-    with (
-        daemon(tmp_path, "-c", str(config), "--port", str(ports[0]), name="n0") as n0,
-        daemon(tmp_path, "-c", str(config), "--port", str(ports[1]), name="n1") as n1,
-    ):
+    first, second = peer_arguments(tmp_path)
+    with daemon(tmp_path, *first, name="n0") as n0, daemon(tmp_path, *second, name="n1") as n1:
         eventually(lambda: {"n1", "node_joined"} <= set(Page(n0.get("/").text).texts), 20, told=[n0, n1])
         answer = n0.get("/")
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -85,15 +79,7 @@ def test_nothing_but_its_own_style_may_come_with_it(tmp_path):
 
 
 def test_an_agent_passes_the_page_on_with_its_policy(tmp_path):
-    ports = [free_port(), free_port()]
-    urls = [f"http://127.0.0.1:{port}" for port in ports]
-    config, agent_config = tmp_path / "c.toml", tmp_path / "a.toml"
-    config.write_text(f"peers = {json.dumps(urls)}\nmap_nodes = {json.dumps(urls[:1])}\n")
-    agent_config.write_text(config.read_text() + 'role = "agent"\n')
-    with (
-        daemon(tmp_path, "-c", str(config), "--port", str(ports[0]), name="m0"),
-        daemon(tmp_path, "-c", str(agent_config), "--port", str(ports[1]), name="a0") as a0,
-    ):
+    with cluster(tmp_path, maps=1, agents=1) as [_, a0]:
         answer = a0.get("/")
         assert answer.status_code == 200
         assert len(answer.headers.get_list("content-security-policy")) == 1

@@ -38,6 +38,11 @@ class RunningDaemon:
         """Ask over TCP."""
         return httpx.get(self.url + path, headers=headers, timeout=seconds, trust_env=False, verify=_NO_TLS)
 
+    def metric(self, name: str) -> float:
+        """Return a figure of its metrics that has no labels."""
+        lines = self.get("/metrics").text.splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
     def unix(self) -> httpx.Client:
         """Return a client of its Unix socket."""
         transport = httpx.HTTPTransport(uds=self.socket, verify=_NO_TLS)

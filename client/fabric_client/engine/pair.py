@@ -97,7 +97,7 @@ class PairSum:
         return True
 
     def _adding(self) -> Iterator[object]:
-        """Return what adds when it is first asked for: ``rounding.once`` without the call around it, which takes time."""
+        """Return what adds when it is first asked for: ``rounding.once``, without the time of a call around it."""
         if not self._small:
             return map(np.add, (self._sent[0],), (self._taken[0],), (self._target,))
         if self._taken[0] is self._target:
