@@ -86,7 +86,8 @@ class Answer:
             TransientError: it broke off.
             ParseError: it is longer than any answer.
         """
-        length = self._response.length  # None of one in chunks
+        # Of a status without a body the length is 0, and it may say all the same that it comes in chunks of any size.
+        length = None if self._response.chunked else self._response.length
         if length is not None and length > _MAX_BYTES:
             self.close()
             raise ParseError(f"an answer of {length} bytes from {self._transport.address}")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,12 @@ def sum_of_ranks(comm: Communicator) -> bool:
 def works() -> None:
     """The plain case, said in detail."""
     with create_communicator() as comm:
+        from mpi4py import MPI
+
         fine = sum_of_ranks(comm)
-        say(rank=comm.rank, size=comm.size, fine=fine, explain=comm.explain())
+        with ThreadPoolExecutor(1) as other:
+            main = [MPI.Is_thread_main(), other.submit(MPI.Is_thread_main).result()]
+        say(rank=comm.rank, size=comm.size, fine=fine, main_thread=main, explain=comm.explain())
 
 
 def killed() -> None:

@@ -74,6 +74,7 @@ def test_ranks_get_a_communicator_on_the_plan(play):
         told = ended.json()
         assert told["fine"]
         assert (told["rank"], told["size"]) == (ended.rank, 3)
+        assert told["main_thread"] == [True, False]  # as MPI has it: the thread that made the communicator
         for part in ("from RANK and WORLD_SIZE", "hosts: 1", "ranks 0-2", "UCX_TLS=self,sm", "watched", "MPICH"):
             assert part in told["explain"]
         assert ended.err == ""  # valid settings print nothing

@@ -6,6 +6,9 @@ Facts of mpi4py 4.1 and MPICH 5.0 that shape this file:
   ``MPI_Finalize`` are called through ctypes, which releases it.
 - Both can block for ever when a peer dies in the middle. They run in a thread of their own, so that this thread can
   raise, and Ctrl-C works.
+- MPI's main thread is that which calls the first of ``MPI_Session_init`` and ``MPI_Init_thread``. The former opens this
+  process's devices and waits for no other rank, so the caller's thread does it: ``MPI_Is_thread_main`` is as true
+  there as under mpiexec, and settings that no device fits are an error code instead of the end of the process.
 - On a fatal error MPICH prints it, tells PMI ``abort`` and calls ``exit`` by itself.
 """
 
@@ -57,10 +60,10 @@ def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> N
         OperationTimeoutError: it did not start in time.
         FabricError: what ``check`` returned.
     """
-    provided = ctypes.c_int()
+    library, provided = _library(), ctypes.c_int()
+    session = _open_session(library)
 
     def start() -> int:
-        library = _library()
         code = int(library.MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided)))
         if code == MPI.SUCCESS:
             _ask_process_manager(library)
@@ -69,12 +72,32 @@ def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> N
     call = BlockingCall(start, "MPI_Init_thread")
     code = call.wait(check, deadline=deadline)
     if code != MPI.SUCCESS:
-        raise EngineError(f"MPI_Init_thread failed with code {code}")
+        raise EngineError(f"MPI_Init_thread failed: {_reason(code)}")
+    library.MPI_Session_finalize(ctypes.byref(session))  # the world holds what it opened
     # mpi4py would have done this in its own start: errors come back as exceptions instead of ending the process.
     for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
         comm.Set_errhandler(MPI.ERRORS_RETURN)
     if provided.value < MPI.THREAD_MULTIPLE:
         raise EngineError("this MPI library does not allow calls from several threads")
+
+
+def _open_session(library: ctypes.CDLL) -> ctypes.c_int:
+    """Open this process's devices; return the handle of what holds them until MPI's world does."""
+    info, session = ctypes.c_int(), ctypes.c_int()
+    library.MPI_Info_create(ctypes.byref(info))
+    library.MPI_Info_set(info, b"thread_level", b"MPI_THREAD_MULTIPLE")  # the world gets what the session got
+    code = int(library.MPI_Session_init(info, MPI._handleof(MPI.ERRORS_RETURN), ctypes.byref(session)))
+    library.MPI_Info_free(ctypes.byref(info))
+    if code != MPI.SUCCESS:
+        raise EngineError(
+            f"MPI cannot use what it was told to: {_reason(code)}",
+            hint="the settings UCX_* and MPIR_CVAR_* of this process must name devices and transports that it has",
+        )
+    return session
+
+
+def _reason(code: int) -> str:
+    return MPI.Get_error_string(code).strip()
 
 
 def _ask_process_manager(library: ctypes.CDLL) -> None:
