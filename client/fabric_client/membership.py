@@ -72,7 +72,8 @@ class Membership:
         elif "mpi_ended" in error.details:
             from fabric_client.lateness import network_changes
 
-            why = "; ".join(network_changes(self._rendezvous.connection, self.plan))
+            found = str(error.details["network"])
+            why = "; ".join(network_changes(self._rendezvous.connection, self.plan) + ([found] if found else []))
         else:
             return
         error.details["why"] = why

@@ -4,13 +4,20 @@ MPI would not survive.
 
 import signal
 import sys
+import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.faults.rounds import Fault, Moment, Round, play
 from tests.faults.world import DATA, make_world
 from tests.support.daemon import eventually
+
+#: The kernel asks for a neighbour three times, a second apart, and gives up a second later. Source: arp(7).
+_LAST_QUESTION_SECONDS = 2.3
+#: With "8" a host does not answer such questions. Source: Linux, ip-sysctl.rst, arp_ignore.
+_ANSWERS = Path("/proc/sys/net/ipv4/conf", DATA, "arp_ignore")
 
 pytestmark = [pytest.mark.root, pytest.mark.mpi]
 
@@ -84,3 +91,23 @@ def test_a_start_of_mpi_that_finds_no_network_is_an_error_that_names_the_link(wo
             assert "finally_ran" in out
             last = err.strip().splitlines()[-1]
             assert "MPI did not start; its reason is on standard error: h1: data (planned) " in last
+
+
+def test_a_network_that_has_just_come_back_is_waited_for_when_mpi_starts(world, tmp_path):
+    """The kernel has asked for a neighbour while there was none, and gives up whoever waits for it."""
+    go, (asks, answers) = tmp_path / "go", world.hosts
+    address, hardware = asks.link(DATA).address, Path("/sys/class/net", DATA, "address")
+    with jobs(world, "back", "starts_when_told", str(go)) as started:
+        eventually(lambda: all("started" in world.said(f"back-{rank}")[0] for rank in (0, 1)), 30)
+        answers.run(
+            ["ip", "neigh", "replace", address, "lladdr", asks.run(["cat", str(hardware)]).stdout.strip(), "dev", DATA]
+        )
+        answers.namespaces.inside(lambda: _ANSWERS.write_text("8"))
+        try:
+            asks.run(["ip", "neigh", "flush", "dev", DATA])
+            go.touch()
+            eventually(lambda: "INCOMPLETE" in asks.run(["ip", "neigh", "show", "dev", DATA]).stdout, 20)
+            time.sleep(_LAST_QUESTION_SECONDS)
+        finally:
+            answers.namespaces.inside(lambda: _ANSWERS.write_text("0"))
+        assert [job.wait(40) for job in started] == [0, 0], world.said("back-0")[1]

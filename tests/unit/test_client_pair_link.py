@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric_client.engine.base import ENDED
 from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on
-from fabric_client.engine.pair_connect import Place, _accept, _call, _new_socket
+from fabric_client.engine.pair_connect import Place, _accept, _call, new_socket
 from fabric_client.engine.pair_link import MOST_BYTES, PairLink
+from fabric_client.pending import ENDED
 from fabricd.errors import EngineError
 
 DTYPES = ("i1", "u2", "i4", "f4", "f8", "c16", "g")
@@ -232,7 +232,7 @@ def test_ctrl_c_leaves_a_right_sum_or_an_error():
 
 def test_strangers_do_not_take_the_place_of_the_other_rank():
     place = Place("lo", "127.0.0.1")
-    with _new_socket(place) as listener:
+    with new_socket(place) as listener:
         listener.listen()
         where, found = listener.getsockname(), []
         accepting = threading.Thread(
@@ -249,7 +249,7 @@ def test_strangers_do_not_take_the_place_of_the_other_rank():
 
 def test_who_cannot_connect_goes_without():
     place = Place("lo", "127.0.0.1")
-    with _new_socket(place) as listener:
+    with new_socket(place) as listener:
         nobody = listener.getsockname()
     assert _call(place, nobody, say=b"b" * 16, hear=b"a" * 16) is None
     assert _call(Place("lo", "192.0.2.1"), nobody, say=b"b" * 16, hear=b"a" * 16) is None  # no address of this machine

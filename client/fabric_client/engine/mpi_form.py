@@ -17,7 +17,7 @@ _KEY = "fabricd-form-"
 
 def with_form(keys: Mapping[str, str], rank: int, plan: GroupPlan) -> Mapping[str, str]:
     """Return a rank's keys, and with them what its client does, where it is for this rank to say."""
-    return {**keys, f"{_KEY}{rank}": _FORM} if rank in _speakers(plan) else keys
+    return {**keys, f"{_KEY}{rank}": _FORM} if rank in speakers(plan) else keys
 
 
 def check_forms(keys: Mapping[str, str], plan: GroupPlan) -> None:
@@ -26,7 +26,7 @@ def check_forms(keys: Mapping[str, str], plan: GroupPlan) -> None:
     Raises:
         EngineError: names the ranks that said so.
     """
-    others = [rank for rank in _speakers(plan) if keys.get(f"{_KEY}{rank}") != _FORM]
+    others = [rank for rank in speakers(plan) if keys.get(f"{_KEY}{rank}") != _FORM]
     if others:
         raise EngineError(
             f"rank {format_ranges(others)} runs a version of this client whose messages are others",
@@ -34,7 +34,8 @@ def check_forms(keys: Mapping[str, str], plan: GroupPlan) -> None:
         )
 
 
-def _speakers(plan: GroupPlan) -> list[int]:
+def speakers(plan: GroupPlan) -> list[int]:
+    """Return the first rank of each host, ascending."""
     first: dict[int, int] = {}
     for part in plan.ranks:
         first[part.host_index] = min(part.rank, first.get(part.host_index, part.rank))

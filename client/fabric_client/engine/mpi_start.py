@@ -17,6 +17,7 @@ from fabric_client.engine.mpi_form import check_forms, with_form
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import MpiPending
 from fabric_client.engine.pair_connect import are_two_hosts, connect, place_of
+from fabric_client.engine.reach import Reach
 from fabric_client.engine.piece_size import PieceSize, choose_piece_size
 from fabric_client.engine.segments import BeforeStart, Segments, agree
 from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
@@ -133,6 +134,8 @@ class PlannedStart:
         mpi_segments.unlink_segment_at_exit(answer.kvsname, mine.host_index)
         stale = scrub_process_manager()
         bootstrap = {"PMI_FD": str(self._pmi.fd), "PMI_RANK": str(answer.rank), "PMI_SIZE": str(answer.size)}
+        place = place_of(mine, chosen)
+        self._reach = Reach(answer.plan, answer.rank, place, {**environ, **chosen})
         self._ends = HeldEnds({**environ, **chosen})
         self._pmi.start()
         try:
@@ -145,8 +148,9 @@ class PlannedStart:
             comm, control, segments = _communicators(piece, self._complete, self._before_start)
             self._ends.hold()
             two = are_two_hosts(answer.plan)  # each rank knows without asking the other
-            link = connect(control, place_of(mine, chosen), self._complete) if two else None
+            link = connect(control, place, self._complete) if two else None
         finally:
+            self._reach.close()
             # Duplication was collective, so every rank has mapped its host's segment; or the group is lost.
             mpi_segments.unlink_segments(answer.kvsname)
         lines = [f"{mpi_library.library_version()} over UCX, started by this client", *notes]
@@ -181,17 +185,20 @@ class PlannedStart:
             time.sleep(_GLANCE_SECONDS)
         if verdict is not None:
             return verdict
-        return EngineError("MPI did not start; its reason is on standard error", details={"mpi_ended": True})
+        told = {"mpi_ended": True, "network": self._reach.told()}
+        return EngineError("MPI did not start; its reason is on standard error", details=told)
 
     def _failure(self) -> FabricError | None:
         return self._pmi.failure or self._check("the start of MPI")
 
     def _shared_fence(self, number: int, keys: Mapping[str, str]) -> Mapping[str, str]:
         if not self._closing:
-            own = keys if number else with_form(keys, self._answer.rank, self._answer.plan)
-            found = self._fence(number, own, max(1.0, self._deadline - time.monotonic()))
-            if not number:
-                check_forms(found, self._answer.plan)
+            left = max(1.0, self._deadline - time.monotonic())
+            if number:
+                return self._fence(number, keys, left)
+            found = self._fence(0, self._reach.with_port(with_form(keys, self._answer.rank, self._answer.plan)), left)
+            check_forms(found, self._answer.plan)
+            self._reach.look(found, (self._deadline - time.monotonic()) / 2)
             return found
         try:
             # Half of what is left: MPI must end after it, before the connection does.

@@ -87,7 +87,7 @@ def _connected(comm: Any, place: Place | None, complete: Callable[[Pending], Non
     listener = None
     if place is not None and comm.Get_rank() == 0:
         with suppress(OSError):
-            listener = _new_socket(place)
+            listener = new_socket(place)
             listener.listen()
     if listener is None:
         mine = "" if place is None else place.address
@@ -108,8 +108,12 @@ def _exchange(comm: Any, mine: tuple[str, int, bytes], complete: Callable[[Pendi
     return address.rstrip(b"\0").decode(), port, token
 
 
-def _new_socket(place: Place) -> socket.socket:
-    """Return a socket at this rank's place."""
+def new_socket(place: Place) -> socket.socket:
+    """Return a socket at this rank's place.
+
+    Raises:
+        OSError: the place is not there any more.
+    """
     one = socket.socket(socket.AF_INET6 if ":" in place.address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         with suppress(OSError):  # kernels before 5.7 let only root do so; the address says the same in most cases
@@ -127,7 +131,7 @@ def _new_socket(place: Place) -> socket.socket:
 def _call(place: Place, address: tuple[str, int], *, say: bytes, hear: bytes) -> socket.socket | None:
     """Connect to the other rank; None where that fails."""
     with suppress(OSError):
-        one = _new_socket(place)
+        one = new_socket(place)
         with suppress(OSError):
             one.settimeout(_CONNECT_SECONDS)
             one.connect(address)
