@@ -61,12 +61,12 @@ def socket_path(environ: Mapping[str, str] | None = None) -> Path:
 def find_socket(environ: Mapping[str, str] | None = None) -> Path | None:
     """Return the Unix socket of this host's daemon for a client: this user's own, else the system's, else None.
 
-    A socket that ``FABRICD_SOCKET`` names is the only one looked at.
+    The one that ``FABRICD_SOCKET`` names is returned also where there is none: who sets it means that one or an error.
     """
     environ = os.environ if environ is None else environ
-    candidates = [socket_path(environ)]
-    if not environ.get("FABRICD_SOCKET"):
-        candidates.append(SYSTEM_DIRECTORY / SOCKET_NAME)
+    if environ.get("FABRICD_SOCKET"):
+        return Path(environ["FABRICD_SOCKET"])
+    candidates = (socket_path(environ), SYSTEM_DIRECTORY / SOCKET_NAME)
     return next((path for path in candidates if _is_socket(path)), None)
 
 
@@ -103,7 +103,7 @@ def read_private_file(path: Path, source: str, *, limit: int) -> bytes:
             status = os.fstat(file.fileno())
             data = file.read(limit + 1)
     except OSError as error:
-        raise AccessError(f"cannot read the file of {source}: {error}") from error
+        raise AccessError(f"cannot read the file of {source}: {error}") from None
     # Kubernetes mounts secrets 0440 at best with an fsGroup: the group may read, but nobody else.
     if status.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
         raise AccessError(

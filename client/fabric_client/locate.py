@@ -1,11 +1,12 @@
 """Where the daemon is, and the secrets to show it: from arguments, else from the environment.
 
 A daemon is looked for in this order: the argument ``url``; ``FABRICD_URL``; the daemon on ``MASTER_ADDR``, unless the
-launcher says that every rank is on this host; this host's Unix socket; ``http://127.0.0.1:7470``. The last and
-``MASTER_ADDR`` are asked by TLS where ``FABRICD_CA_FILE`` is set.
+launcher says that every rank is on this host; the Unix socket that ``FABRICD_SOCKET`` names, else one of this user or
+host; ``http://127.0.0.1:7470``. The last and ``MASTER_ADDR`` are asked by TLS where ``FABRICD_CA_FILE`` is set.
 """
 
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from fabricd.tls import KeyPair, client_context
 
 _OWN_CERTIFICATE = ("FABRICD_CERTIFICATE_FILE", "FABRICD_KEY_FILE")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_BARE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d+)?")  # a host, and maybe a port
+#: Where a daemon is asked for that nothing names.
+_DEFAULT = "the default address"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +30,7 @@ class DaemonAddress:
 
     url: str  #: base of its HTTP interface
     socket: str | None = None  #: path of its Unix socket, when that is the way
-    source: str = "argument"  #: what said so
+    source: str = "an argument"  #: what said so
 
     def __str__(self) -> str:
         return f"unix:{self.socket}" if self.socket else self.url
@@ -35,6 +39,13 @@ class DaemonAddress:
     def is_local(self) -> bool:
         """Whether it is on this host for sure."""
         return self.socket is not None or urlsplit(self.url).hostname in _LOOPBACK
+
+    @property
+    def advice(self) -> str:
+        """What to do when nobody answers there."""
+        if self.source == _DEFAULT:
+            return f"start `fabricd serve`, or name a daemon elsewhere: FABRICD_URL=http://HOST:{DEFAULT_PORT}"
+        return f"is `fabricd serve` running there? The address came from {self.source}"
 
 
 def find_daemon(
@@ -52,7 +63,7 @@ def find_daemon(
     """
     environ = os.environ if environ is None else environ
     if url is not None:
-        return parse_address(url, source="argument")
+        return parse_address(url, source="an argument")
     if environ.get("FABRICD_URL"):
         return parse_address(environ["FABRICD_URL"], source="FABRICD_URL")
     master = environ.get("MASTER_ADDR", "")
@@ -62,11 +73,12 @@ def find_daemon(
         return parse_address(f"{scheme}://{host}:{DEFAULT_PORT}", source="MASTER_ADDR")
     path = find_socket(environ)
     if path is not None:
-        return DaemonAddress(url="http://fabricd", socket=str(path), source="this host's Unix socket")
-    return DaemonAddress(url=f"{scheme}://127.0.0.1:{DEFAULT_PORT}", source="the default address")
+        source = "FABRICD_SOCKET" if environ.get("FABRICD_SOCKET") else "this host's Unix socket"
+        return DaemonAddress(url="http://fabricd", socket=str(path), source=source)
+    return DaemonAddress(url=f"{scheme}://127.0.0.1:{DEFAULT_PORT}", source=_DEFAULT)
 
 
-def parse_address(text: str, *, source: str = "argument") -> DaemonAddress:
+def parse_address(text: str, *, source: str = "an argument") -> DaemonAddress:
     """Return the address that a URL names.
 
     Raises:
@@ -84,8 +96,9 @@ def parse_address(text: str, *, source: str = "argument") -> DaemonAddress:
     except ValueError:
         fine, port = False, None
     if not fine:
+        meant = f"; did you mean http://{text}?" if _BARE.fullmatch(text[:80]) else ""
         raise InputError(
-            f"not a daemon's address: {text[:80]!r} (from {source})",
+            f"not a daemon's address: {text[:80]!r} (from {source}){meant}",
             hint=f"expected http://HOST:{DEFAULT_PORT}, https://HOST or unix:/path/to.sock",
         )
     base = text.rstrip("/")

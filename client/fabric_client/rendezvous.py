@@ -246,7 +246,7 @@ class Rendezvous:
             if found is not None:
                 return found
         if last is not None and not self._contacted:
-            raise UnreachableError(f"{what}: {last.message}", hint=last.hint) from last
+            raise UnreachableError(f"{what}: {last.message}", hint=last.hint)
         raise GroupTimeoutError(
             f"{what}: no answer within {deadline - started:.0f} s"
             + (f"; not come: rank {format_ranges(self._awaited)}" if self._awaited else "")
@@ -257,4 +257,4 @@ class Rendezvous:
         if self._contacted or not self.connection.address.is_local:
             return
         if time.monotonic() - failing_since > _LOCAL_FIRST_CONTACT_SECONDS:
-            raise UnreachableError(error.message, hint=error.hint) from error
+            raise UnreachableError(error.message, hint=error.hint) from None

@@ -95,7 +95,7 @@ class Answer:
             content = self._response.read() if length is not None else self._response.read(_MAX_BYTES + 1)
         except _BROKEN as error:
             self.close()
-            raise self._transport.not_reached(error) from error
+            raise self._transport.not_reached(error) from None
         except BaseException:
             self.close()
             raise
@@ -121,7 +121,7 @@ class Answer:
                 self._connection.sock.settimeout(seconds)
             line = self._response.readline(longest + 1)
         except _BROKEN as error:
-            raise self._transport.not_reached(error) from error
+            raise self._transport.not_reached(error) from None
         if len(line) > longest:
             raise ParseError(f"a line longer than {longest} bytes from {self._transport.address}")
         return line if line.endswith(b"\n") else b""
@@ -215,7 +215,7 @@ class Transport:
             return Answer(self, connection, response)
         except _FAULTS as error:
             self.take_back(connection, keep=False)
-            raise self.not_reached(error, connected=connected) from error
+            raise self.not_reached(error, connected=connected) from None
         except BaseException:
             self.take_back(connection, keep=False)
             raise
@@ -239,15 +239,14 @@ class Transport:
             self._idle.pop().close()
 
     def not_reached(self, error: Exception, *, connected: bool = True) -> UnreachableError:
-        """Return what a fault of the connection means."""
-        what = f"no answer from the daemon at {self.address}: {str(error) or type(error).__name__}"
+        """Return what a fault of the connection means. It says all that the fault did: raise it ``from None``."""
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        what = f"no answer from the daemon at {self.address}: {reason}"
         if isinstance(error, ssl.SSLError) and (hint := _tls_hint(error)):  # asking again would not help
             return UnreachableError(f"no TLS with the daemon at {self.address}: {_in_words(error)}", hint=hint)
         broken = isinstance(error, http.client.HTTPException | ConnectionResetError)
         tls = "; if it speaks TLS, its address begins with https://" if broken and not self._tls else ""
-        failed = TransientError(
-            what, hint=f"is `fabricd serve` running there? The address came from {self.address.source}{tls}"
-        )
+        failed = TransientError(what, hint=f"{self.address.advice}{tls}")
         failed.connected = connected
         return failed
 

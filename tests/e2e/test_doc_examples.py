@@ -18,10 +18,7 @@ _PROGRAM = re.compile(r"Save as `(\S+)`:\n\n```python\n(.*?)^```$", re.DOTALL | 
 def test_every_example_prints_what_the_page_says(page, tmp_path):
     for name, text in _PROGRAM.findall(page.read_text()):
         (tmp_path / name).write_text(text)
-    environ = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "FABRICD_SOCKET": str(tmp_path / "none.sock"),
-    }
+    environ = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     found = blocks(page)
     wrong = [text for block in found for text in differences(block, tmp_path, environ, {})]
     assert found

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from demo.daemons import program
+from fabricd.locations import find_socket
 from tests.support.daemon import daemon, eventually
 
 FABRICCTL = program("fabricctl")
@@ -51,6 +52,13 @@ def started(url):
     for job in jobs:
         job.kill()
         job.communicate()
+
+
+@pytest.fixture
+def no_daemon_here():
+    """Of a machine whose own daemon the job would take."""
+    if find_socket() is not None:
+        pytest.skip("a daemon runs on this machine")
 
 
 def alive(pid):
@@ -272,9 +280,10 @@ def test_what_nohup_ignores_stays_ignored(url):
 
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 2, 4])
+@pytest.mark.usefixtures("no_daemon_here")
 def test_a_launcher_ended_while_its_daemon_starts_leaves_nothing(tmp_path, milliseconds):
     # Some of these find it between the folder and the end of a fork.
-    env = {**os.environ, "FABRICD_SOCKET": str(tmp_path / "none.sock"), "TMPDIR": str(tmp_path)}
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [FABRICCTL, "run", "-n", "1", "--", "sleep", "60"]
     with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as job:
         eventually(lambda: list(tmp_path.glob("fabricd-*")))
@@ -296,11 +305,22 @@ def test_other_signals_are_passed_on(started):
     assert job.returncode == 0
 
 
-def test_without_a_daemon_one_is_started_for_the_job_and_said_so(tmp_path):
-    env = {**os.environ, "FABRICD_SOCKET": str(tmp_path / "none.sock")}
+@pytest.mark.parametrize("name", ["FABRICD_SOCKET", "FABRICD_URL"])
+def test_a_daemon_that_is_named_and_not_there_is_an_error_and_none_is_started(tmp_path, name):
+    where = str(tmp_path / "none.sock")
+    env = {**os.environ, name: where if name == "FABRICD_SOCKET" else f"unix:{where}"}
+    command = [FABRICCTL, "run", "-n", "1", "--", "true"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 3
+    assert f"unix:{where}: No such file or directory" in done.stderr
+    assert f"The address came from {name}" in done.stderr
+
+
+@pytest.mark.usefixtures("no_daemon_here")
+def test_without_a_daemon_one_is_started_for_the_job_and_said_so():
     code = "import os; print(os.environ['FABRICD_URL'])"
     command = [FABRICCTL, "run", "-n", "1", "--", sys.executable, "-c", code]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=40, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
     assert done.returncode == 0, done.stderr
     assert "no daemon runs here; started one for this job (pid " in done.stderr
     pid = int(done.stderr.split("(pid ")[1].split(")")[0])

@@ -4,14 +4,17 @@ import socket
 
 import pytest
 
+from fabric_client.connection import Connection
 from fabric_client.locate import find_daemon, find_group_secret, find_token, parse_address
-from fabricd.errors import AccessError, InputError
+from fabricd import locations
+from fabricd.errors import AccessError, InputError, UnreachableError
 
 
 @pytest.fixture
-def nowhere(tmp_path):
+def nowhere(tmp_path, monkeypatch):
     """An environment in which this host has no daemon."""
-    return {"FABRICD_SOCKET": str(tmp_path / "none.sock")}
+    monkeypatch.setattr(locations, "SYSTEM_DIRECTORY", tmp_path / "system")  # one may run here
+    return {"HOME": str(tmp_path)}
 
 
 @pytest.fixture
@@ -31,16 +34,16 @@ def found(environ, url=None, **options):
 def test_the_order(somewhere, nowhere):
     unix = f"unix:{somewhere['FABRICD_SOCKET']}"
     everything = somewhere | {"FABRICD_URL": "http://a:1", "MASTER_ADDR": "10.0.0.1"}
-    assert found(everything, "http://b:2") == ("http://b:2", "argument")
+    assert found(everything, "http://b:2") == ("http://b:2", "an argument")
     assert found(everything) == ("http://a:1", "FABRICD_URL")
     assert found(somewhere | {"MASTER_ADDR": "10.0.0.1"}) == ("http://10.0.0.1:7470", "MASTER_ADDR")
     assert found(somewhere | {"MASTER_ADDR": "fd00::1"}) == ("http://[fd00::1]:7470", "MASTER_ADDR")
-    assert found(somewhere) == (unix, "this host's Unix socket")
+    assert found(somewhere) == (unix, "FABRICD_SOCKET")
     assert found(nowhere) == ("http://127.0.0.1:7470", "the default address")
 
 
 def test_one_host_meets_at_its_own_daemon(somewhere):
-    unix = (f"unix:{somewhere['FABRICD_SOCKET']}", "this host's Unix socket")
+    unix = (f"unix:{somewhere['FABRICD_SOCKET']}", "FABRICD_SOCKET")
     assert found(somewhere | {"MASTER_ADDR": "127.0.0.1"}) == unix
     assert found(somewhere | {"MASTER_ADDR": "localhost"}) == unix
     assert found(somewhere | {"MASTER_ADDR": "node1"}, all_local=True) == unix
@@ -99,8 +102,37 @@ def test_a_secret_that_others_can_read_is_refused_and_never_shown(tmp_path):
         find_token({"FABRICD_TOKEN_FILE": str(tmp_path / "none")})
 
 
-def test_a_ca_makes_addresses_that_are_found_https():
-    ca = {"FABRICD_CA_FILE": "/ca.crt", "FABRICD_SOCKET": "/nowhere"}
+@pytest.mark.parametrize(
+    ("text", "meant"), [("node1:7470", "http://node1:7470"), ("10.0.0.1", "http://10.0.0.1"), ("ftp://a", None)]
+)
+def test_an_address_that_lacks_only_its_scheme_is_told_whole(text, meant):
+    with pytest.raises(InputError) as error:
+        parse_address(text)
+    assert (f"did you mean {meant}?" in str(error.value)) == (meant is not None)
+
+
+def test_a_socket_that_is_named_and_not_there_is_asked_and_not_passed_over(tmp_path):
+    connection = Connection(find_daemon(environ={"FABRICD_SOCKET": str(tmp_path / "none.sock")}))
+    with pytest.raises(UnreachableError, match=r"none\.sock: No such file.*came from FABRICD_SOCKET"):
+        connection.request("GET", "/livez")
+
+
+def test_without_any_name_the_error_says_what_to_start_or_to_set(nowhere):
+    address = find_daemon(environ=nowhere)
+    assert "fabricd serve" in address.advice
+    assert "FABRICD_URL=http://HOST:7470" in address.advice
+
+
+def test_the_socket_of_this_host_is_found_by_itself(nowhere):
+    path = locations.socket_path(nowhere)
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        assert found(nowhere) == (f"unix:{path}", "this host's Unix socket")
+
+
+def test_a_ca_makes_addresses_that_are_found_https(nowhere):
+    ca = {"FABRICD_CA_FILE": "/ca.crt", **nowhere}
     assert find_daemon(environ={**ca, "MASTER_ADDR": "10.0.0.1"}).url == "https://10.0.0.1:7470"
     assert find_daemon(environ=ca).url == "https://127.0.0.1:7470"
     assert find_daemon("http://n:1", environ=ca).url == "http://n:1"

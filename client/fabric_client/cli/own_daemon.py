@@ -29,15 +29,16 @@ def daemon_for_job() -> Iterator[str]:
     """Yield the address of the daemon that this host's ranks should meet at, in the form of ``FABRICD_URL``.
 
     Raises:
-        UnreachableError: ``FABRICD_URL`` names a daemon that does not answer.
+        UnreachableError: ``FABRICD_URL`` or ``FABRICD_SOCKET`` names a daemon that does not answer.
         UnavailableError: none runs, and none can be started.
     """
-    if os.environ.get("FABRICD_URL") or find_socket() is not None:
+    named = any(os.environ.get(name) for name in ("FABRICD_URL", "FABRICD_SOCKET"))
+    if named or find_socket() is not None:
         address = find_daemon(all_local=True)
         try:
             _ask(address)
         except FabricError:
-            if os.environ.get("FABRICD_URL"):
+            if named:
                 raise
         else:
             yield str(address)
@@ -56,7 +57,8 @@ def _ask(address: DaemonAddress) -> None:
 
 @contextlib.contextmanager
 def _own_daemon() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="fabricd-") as name:
+    # A signal's handler raises: between the folder's making and its `with` nobody would remove it.
+    with _signals_held() as let_go, tempfile.TemporaryDirectory(prefix="fabricd-") as name:
         directory = Path(name)
         ready = directory / "ready.json"
         socket = directory / "fabricd.sock"
@@ -66,27 +68,26 @@ def _own_daemon() -> Iterator[str]:
         (directory / "fabricd.toml").write_text("")
         options = ["--config", str(directory / "fabricd.toml"), "--port", "0", "--socket", str(socket)]
         options += ["--ready-file", str(ready), "--log-level", "warning"]
-        with _signals_held() as let_go:
 
-            def prepare() -> None:
-                die_with_parent()
-                let_go()  # in the child
+        def prepare() -> None:
+            die_with_parent()
+            let_go()  # in the child
 
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
-                [sys.executable, "-c", _SERVE, "serve", *options],
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the ranks; the daemon goes after them
-                preexec_fn=prepare,
-            )
-            try:
-                let_go()
-                facts = _wait_ready(process, ready)
-                sys.stderr.write(f"fabricctl: no daemon runs here; started one for this job (pid {process.pid})\n")
-                sys.stderr.flush()
-                yield f"unix:{facts['socket']}" if facts.get("socket") else str(facts["url"])
-            finally:
-                _stop(process)
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
+            [sys.executable, "-c", _SERVE, "serve", *options],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the ranks; the daemon goes after them
+            preexec_fn=prepare,
+        )
+        try:
+            let_go()
+            facts = _wait_ready(process, ready)
+            sys.stderr.write(f"fabricctl: no daemon runs here; started one for this job (pid {process.pid})\n")
+            sys.stderr.flush()
+            yield f"unix:{facts['socket']}" if facts.get("socket") else str(facts["url"])
+        finally:
+            _stop(process)
 
 
 @contextlib.contextmanager
