@@ -14,8 +14,9 @@ from fabricd.cluster.map_client import MapClient
 from fabricd.cluster.measuring import Measurer
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer import Peer
+from fabricd.cluster.peer_client import read_body
 from fabricd.cluster.peer_post import PeerPost
-from fabricd.errors import FabricError, ParseError, UnreachableError
+from fabricd.errors import FabricError, UnreachableError
 from fabricd.localview import LocalView
 from fabricd.model.cluster import NodeStatus
 from fabricd.model.codec import check_snapshot
@@ -80,13 +81,9 @@ class Directory:
                 return
             if response.status_code != httpx.codes.OK:
                 raise UnreachableError(f"{url} answered with status {response.status_code}")
-            body = bytearray()
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > _MAX_ANSWER_BYTES:
-                    raise ParseError(f"the answer of {url} is longer than {_MAX_ANSWER_BYTES} bytes")
+            body = await read_body(response, _MAX_ANSWER_BYTES)
         status = await in_thread(
-            lambda: self._parts.decode(bytes(body), NodeStatus, what=f"the answer of {url}"), name="a node's snapshot"
+            lambda: self._parts.decode(body, NodeStatus, what=f"the answer of {url}"), name="a node's snapshot"
         )
         if status.snapshot is None or status.snapshot.node.node_id != node_id:
             return

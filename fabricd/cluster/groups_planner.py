@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from fabricd.background import in_thread
-from fabricd.cluster.measuring import Measurer
+from fabricd.cluster.measuring import Measurer, checked
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer_post import PeerPost
 from fabricd.cluster.placement_files import PlacementFiles
@@ -127,7 +127,7 @@ class MeasuringPlanner:
                     return await self._measurer.measure(request)
                 url = self._nodes.url_of(node_id)
                 measured = await self._post(url, "/v1/measure", request, Measurement, seconds=MEASURE_SECONDS)
-                return self._measurer.remember(measured)
+                return self._measurer.remember(checked(measured, node_id, request))
             except FabricError as error:
                 reasons.append(error)
         raise reasons[0]

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from fabricd.cluster.peer_client import peer_client
+from fabricd.cluster.peer_client import peer_client, read_body
 from fabricd.credentials import PeerAccess
 from fabricd.errors import BusyError, FabricError, ParseError, TokenError, UnreachableError
 from fabricd.model.codec import from_json
@@ -118,13 +118,8 @@ class MapClient:
 
 
 async def _problem(response: httpx.Response) -> Problem | None:
-    body = bytearray()
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > _MAX_PROBLEM_BYTES:
-                    return None
-        return from_json(bytes(body), Problem)
+            return from_json(await read_body(response, _MAX_PROBLEM_BYTES), Problem)
     except (TimeoutError, httpx.HTTPError, ParseError):
         return None

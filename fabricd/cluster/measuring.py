@@ -16,7 +16,7 @@ from ipaddress import ip_interface
 from fabricd.background import in_thread
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer_post import PeerPost
-from fabricd.errors import BusyError, InputError, UnavailableError, UnknownNameError
+from fabricd.errors import BusyError, InputError, ParseError, UnavailableError, UnknownNameError
 from fabricd.measure import tcp
 from fabricd.model.device import NetInterface
 from fabricd.model.measurement import ListenAnswer, ListenRequest, Measurement, MeasureRequest
@@ -32,6 +32,8 @@ _FAILURE_SECONDS = 10.0
 #: A peer that is busy listening is asked again.
 _TRIES, _PAUSE_SECONDS = 4, 0.5
 _ASK_SECONDS = 3.0
+#: Of what another daemon says of a measurement.
+_MAX_TEXT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +151,34 @@ class Measurer:
                 if attempt == _TRIES - 1:
                     raise
                 await asyncio.sleep(_PAUSE_SECONDS)
+        if not 0 < there.port < 1 << 16:
+            raise ParseError(f"{url} says that it listens at port {there.port}")
         return await in_thread(
             lambda: tcp.measure(request.src_address, interface, request.dst_address, there.port, there.token),
             name="measure",
         )
+
+
+def checked(measurement: Measurement, src_node: str, request: MeasureRequest) -> Measurement:
+    """Return what another daemon says that it measured, if that is what it was asked for, and can be.
+
+    Raises:
+        ParseError: it is of other nodes or addresses, or holds figures or texts that nothing can have.
+    """
+    asked = (src_node, request.dst_node, request.src_address, request.dst_address)
+    told = (measurement.src_node, measurement.dst_node, measurement.src_address, measurement.dst_address)
+    if told != asked:
+        raise ParseError(f"{' '.join(told)[:200]!r} was measured, and not {' '.join(asked)!r}")
+    figures = (measurement.latency_seconds, measurement.bandwidth_bytes_per_second)
+    if any(figure is not None and figure <= 0 for figure in figures) or measurement.age_seconds < 0:
+        raise ParseError(
+            f"no measurement gives {measurement.bandwidth_bytes_per_second} bytes/s, half a round trip of "
+            f"{measurement.latency_seconds} s and an age of {measurement.age_seconds} s"
+        )
+    texts = (measurement.src_interface, measurement.dst_interface, measurement.network, measurement.reason)
+    if any(len(text) > _MAX_TEXT or not text.isprintable() for text in texts):
+        raise ParseError(f"a measurement holds a text that is not printable, or longer than {_MAX_TEXT}")
+    return measurement
 
 
 def _measurement(

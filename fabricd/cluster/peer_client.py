@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from fabricd.credentials import PeerAccess
+from fabricd.errors import ParseError
 from fabricd.sockets import KEEPALIVE
 
 #: For connecting to another daemon, and for an answer to come.
@@ -47,6 +48,20 @@ def peer_client(access: PeerAccess) -> httpx.AsyncClient:
     """Return a client for other daemons, which shows them this cluster's token and this daemon's certificate."""
     headers = {} if access.token is None else {"Authorization": f"Bearer {access.token}"}
     return plain_client(headers, seconds=ANSWER_SECONDS, tls=access.tls, tls_name=access.name)
+
+
+async def read_body(response: httpx.Response, longest: int) -> bytes:
+    """Return the body of an answer that is streamed.
+
+    Raises:
+        ParseError: it is longer than so many bytes; the rest is not read.
+    """
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > longest:
+            raise ParseError(f"the answer of {response.url.copy_with(query=None)} is longer than {longest} bytes")
+    return bytes(body)
 
 
 #: Who refuses a certificate after the handshake, as TLS 1.3 does, may close before its word of it has been read.

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import httpx
 
-from fabricd.cluster.peer_client import peer_client
+from fabricd.cluster.peer_client import peer_client, read_body
 from fabricd.credentials import PeerAccess
 from fabricd.errors import BusyError, FabricError, ParseError, UnreachableError
 from fabricd.model.codec import from_json, to_json
@@ -43,29 +43,32 @@ class PeerPost:
             ParseError: an answer that is none.
         """
         try:
-            async with asyncio.timeout(seconds), peer_client(self._access()) as client:
-                response = await client.post(
+            async with (
+                asyncio.timeout(seconds),
+                peer_client(self._access()) as client,
+                client.stream(
+                    "POST",
                     url + path,
                     content=to_json(body),
                     headers={"Content-Type": "application/json"},
                     timeout=seconds,
-                )
+                ) as response,
+            ):
+                answer = await read_body(response, _MAX_ANSWER_BYTES)
         except TimeoutError as error:
             raise UnreachableError(f"{url} did not answer within {seconds:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UnreachableError(f"{url}: {error or type(error).__name__}") from error
-        if len(response.content) > _MAX_ANSWER_BYTES:
-            raise ParseError(f"the answer of {url} is longer than {_MAX_ANSWER_BYTES} bytes")
         if response.status_code != httpx.codes.OK:
-            raise _refusal(url, response)
-        return from_json(response.content, kind, what=f"the answer of {url}")
+            raise _refusal(url, response.status_code, answer)
+        return from_json(answer, kind, what=f"the answer of {url}")
 
 
-def _refusal(url: str, response: httpx.Response) -> FabricError:
+def _refusal(url: str, status: int, answer: bytes) -> FabricError:
     try:
-        problem = from_json(response.content, Problem)
+        problem = from_json(answer, Problem)
     except ParseError:
-        return UnreachableError(f"{url} answered with status {response.status_code}")
+        return UnreachableError(f"{url} answered with status {status}")
     if problem.code == BusyError.code:
         return BusyError(f"{url}: {problem.detail}", hint=problem.hint)
     return UnreachableError(f"{url} refused: {problem.detail}", hint=problem.hint)

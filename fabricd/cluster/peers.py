@@ -13,7 +13,7 @@ import httpx
 from fabricd.background import in_thread
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer import Peer
-from fabricd.cluster.peer_client import ANSWER_SECONDS, pause, peer_client, reason_of
+from fabricd.cluster.peer_client import ANSWER_SECONDS, pause, peer_client, read_body, reason_of
 from fabricd.cluster.peer_list import PeerList
 from fabricd.credentials import PeerAccess
 from fabricd.errors import FabricError, ParseError, TokenError, UnreachableError
@@ -29,6 +29,9 @@ _log = logging.getLogger("fabricd.peers")
 
 #: How long a peer may hold the answer back.
 _WAIT_SECONDS = 25.0
+#: A peer is asked so often at most: one that does not hold its answers back, or whose facts change all the time, would
+#: otherwise be asked hundreds of times a second.
+_LEAST_SECONDS = 0.25
 _MAX_ANSWER_BYTES = 32 << 20
 
 
@@ -138,6 +141,7 @@ class Peers:
         failing_since = 0.0
         async with peer_client(self._settings.access) as client:
             while True:
+                begun = time.monotonic()
                 try:
                     answer = await _ask(client, url, etag, self._parts)
                 except FabricError as error:
@@ -156,6 +160,7 @@ class Peers:
                     heard = replace(heard, snapshot=answer.snapshot)
                 self._take(peer, heard)
                 peer = heard
+                await asyncio.sleep(begun + _LEAST_SECONDS - time.monotonic())
 
     def _failed(self, peer: Peer, error: FabricError, silent: float) -> Peer:
         """Take that a peer did not answer.
@@ -225,7 +230,7 @@ async def _ask(client: httpx.AsyncClient, url: str, etag: str, parts: SharedPart
                 "GET", f"{url}/v1/node", params={"wait": _WAIT_SECONDS}, headers=headers, timeout=timeout
             ) as response,
         ):
-            body = await _read(response, url)
+            body = await read_body(response, _MAX_ANSWER_BYTES)
     except TimeoutError as error:
         raise UnreachableError(f"no whole answer within {time.monotonic() - begun:.0f} s") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -238,20 +243,6 @@ async def _ask(client: httpx.AsyncClient, url: str, etag: str, parts: SharedPart
         raise UnreachableError(f"it answered {response.status_code}: {_detail(body)}")
     snapshot = await in_thread(lambda: _checked(body, parts), name="peer's snapshot")
     return _Answer(etag=response.headers.get("etag", "")[:200], snapshot=snapshot)
-
-
-async def _read(response: httpx.Response, url: str) -> bytes:
-    """Return the body, bounded.
-
-    Raises:
-        ParseError: it is too long.
-    """
-    body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += chunk
-        if len(body) > _MAX_ANSWER_BYTES:
-            raise ParseError(f"the answer of {url} is longer than {_MAX_ANSWER_BYTES} bytes")
-    return bytes(body)
 
 
 def _checked(body: bytes, parts: SharedParts) -> Snapshot:

@@ -11,6 +11,7 @@ threads of its own; every wait is bounded.
 
 import errno
 import hmac
+import math
 import secrets
 import socket
 import struct
@@ -168,6 +169,8 @@ def measure(
             send_burst(connection)
             connection.settimeout(_VERDICT_SECONDS)
             arrived, rate = _RESULT.unpack(_exactly(connection, _RESULT.size))
+            if not 0.0 <= rate < math.inf:
+                raise ConnectionError(errno.EPROTO, f"the other end says that {rate} bytes/s arrived")
             up = Burst(bytes=arrived, bytes_per_second=rate)
         if not up.bytes:
             return Timing(reachable=False, reason=_LARGE_LOST)

@@ -29,8 +29,10 @@ _SHARED: dict[type, frozenset[str]] = {
 _OWN: dict[type, frozenset[str]] = {Snapshot: frozenset({"interfaces", "hcas", "lldp", "ib_fabrics"})}
 #: Longer lists are decoded one by one.
 _LONG_BYTES = 1 << 18
-#: Parts that are remembered; when there are more, nodes are not of few kinds, and all are forgotten.
+#: Parts that are remembered, and bytes of their JSON; when there are more, nodes are not of few kinds, and all are
+#: forgotten.
 _MAX_PARTS = 4096
+_MAX_BYTES = 64 << 20
 
 
 class SharedParts:
@@ -38,6 +40,7 @@ class SharedParts:
 
     def __init__(self) -> None:
         self._known: dict[tuple[type, str, bytes], Any] = {}
+        self._bytes = 0
 
     def decode(self, data: bytes, kind: type[T], *, what: str = "message") -> T:
         """Decode and validate a model that is a snapshot or has one; as ``codec.from_json`` does.
@@ -71,9 +74,11 @@ class SharedParts:
         part = self._known.get(key)
         if part is None:
             part = _decoded(kind, name, data)
-            if len(self._known) >= _MAX_PARTS:
+            if len(self._known) >= _MAX_PARTS or self._bytes + len(data) > _MAX_BYTES:
                 self._known.clear()
+                self._bytes = 0
             self._known[key] = part
+            self._bytes += len(data)
         return part
 
 
