@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
+import numpy as np
+
 from fabric_client.explain import explain_communicator
 from fabric_client.gathers import Gathers
 from fabric_client.messages import Messages
 from fabric_client.moves import Moves
 from fabric_client.operations import is_between
 from fabric_client.progress import check_timeout
-from fabric_client.rebuild import rebuild_communicator
+from fabric_client.rebuild import join_again
 from fabric_client.reductions import Reductions
 from fabric_client.runner import Runner
 from fabric_client.scatters import Scatters
@@ -164,9 +166,17 @@ class Communicator(Reductions, Moves, Gathers, Scatters, Messages):
         if not is_between(nbytes, _LEAST_VERIFIED, 2**40):
             raise InputError(f"nbytes {nbytes!r} cannot be used", hint=f"at least {_LEAST_VERIFIED}, to be seen at all")
         self._check_leads("verify")
-        from fabric_client.verify import verify_communicator  # reads counters, which most ranks never do
+        from fabric_client.verify import CounterWatch, judge_reports  # reads counters, which most ranks never do
 
-        return verify_communicator(self, nbytes, timeout)
+        array = self._arrays.give(self._arrays.as_result(None, (nbytes,), np.dtype(np.uint8)), None)
+        watch = CounterWatch()
+        self.barrier(timeout=timeout)  # nobody's bytes come before everybody's first look
+        self.all_reduce(array, "max", out=array, timeout=timeout)
+        self.barrier(timeout=timeout)
+        membership = self._runner.membership
+        plan = None if membership is None else membership.plan
+        report = watch.report(self.rank, plan, self._engine.direct_memory)
+        return judge_reports(self._share(report, timeout), plan, nbytes)
 
     @property
     def stale(self) -> tuple[str, ...]:
@@ -206,7 +216,8 @@ class Communicator(Reductions, Moves, Gathers, Scatters, Messages):
             )
         check_timeout(timeout)
         self._rebuilds += 1
-        return rebuild_communicator(self, self._joined, f"{self.group}+{self._rebuilds}", timeout)
+        runner, joined = join_again(self._runner, self._joined, f"{self.group}+{self._rebuilds}", timeout)
+        return Communicator(runner, joined.identity, joined)
 
     def _check_leads(self, what: str) -> None:
         if not self._runner.leads:

@@ -3,18 +3,89 @@
 import os
 import time
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from fabric_client.engine.base import Engine
-from fabric_client.family import Family
 from fabric_client.membership import NO_NEWS, Membership, News
 from fabric_client.work import Work
-from fabricd.errors import CommunicatorError, EngineError, FabricError
+from fabricd.errors import CommunicatorError, EngineError, FabricError, InputError
 
 #: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
 _VERDICT_SECONDS = 3.0
 
 _live: "weakref.WeakSet[Lifetime]" = weakref.WeakSet()
+
+
+class Family:
+    """The open communicators of one engine's start. What breaks one breaks all; the first one's end is that of all.
+
+    Attributes:
+        blocked: the operation that each thread waits for, by its identifier, the longest first.
+    """
+
+    def __init__(self) -> None:
+        self.blocked: dict[int, str] = {}
+        self._members: list[Lifetime] = []
+
+    def add(self, member: "Lifetime") -> None:
+        """Take in one more."""
+        self._members.append(member)
+
+    def doing(self) -> str:
+        """Return the operation that this rank is in, "" for none; of several the oldest, those that block first."""
+        pending = (work.what for member in list(self._members) for work in member.pending_works())
+        return next(chain(list(self.blocked.values()), pending), "")
+
+    def mark_broken(self, error: BaseException) -> None:
+        """Let nothing be started any more."""
+        for member in list(self._members):
+            member.mark_broken(error)
+
+    def go(self, say: Callable[[Membership], None], error: BaseException) -> None:
+        """End all at once, because of ``error``; say so to each group. Waits for nobody."""
+        self.mark_broken(error)
+        for member in list(self._members):
+            member.mark_closed()
+            if member.leads and member.membership is not None:
+                say(member.membership)
+        self._members.clear()
+
+    def settle(self, ending: "Lifetime", timeout: float | None) -> None:
+        """Wait for what is pending in the background; how each ended, its own handle tells.
+
+        Args:
+            ending: with all that were made of it.
+            timeout: seconds for all together; None: each has its own.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for member in self._with_descendants(ending):
+            for work in member.pending_works():
+                with suppress(InputError):
+                    work.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def shut_down(self, ending: "Lifetime", timeout: float) -> bool:
+        """End one in order, with all that were made of it, after its farewell; tell whether that was done in time.
+
+        Args:
+            ending: which.
+            timeout: seconds for each engine.
+        """
+        gone = self._with_descendants(ending)
+        for member in gone:
+            member.mark_closed()
+            self._members.remove(member)
+        engines = [ending.engine] if ending.parent is None else [member.engine for member in reversed(gone)]
+        in_time = [engine.shutdown(timeout=timeout) for engine in engines]
+        for member in gone:
+            if member.leads and member.membership is not None:
+                member.membership.leave()
+        return all(in_time)
+
+    def _with_descendants(self, ending: "Lifetime") -> list["Lifetime"]:
+        return [member for member in self._members if member.descends_from(ending)]
 
 
 class Lifetime:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fabric_client.engine.base import Pending
 from fabric_client.ops import ReduceOp, parse_op
+from fabric_client.pending import Pending
 from fabricd.errors import EngineError, InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Protocol
 
-from fabric_client.engine.base import Pending
+from fabric_client.pending import Pending
 from fabricd.errors import FabricError, InputError, OperationTimeoutError
 
 #: Tests before anything else is looked at and the core is offered to others; a small message is over by then. Where

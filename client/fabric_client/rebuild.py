@@ -1,29 +1,25 @@
-"""``Communicator.rebuild()``: the same ranks on the plan that is best now, as far as a running process can take it."""
+"""The same ranks on the plan that is best now, as far as a running process can take it."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from fabric_client.joining import Joined
+from fabric_client.runner import Runner
 from fabricd.errors import CommunicatorError
 from fabricd.units import format_ranges
-
-if TYPE_CHECKING:
-    from fabric_client.communicator import Communicator
-    from fabric_client.runner import Runner
 
 _TOLD_MAX = 300  #: characters of what one rank tells the others
 
 
-def rebuild_communicator(comm: "Communicator", joined: Joined, group: str, timeout: float) -> "Communicator":
-    """Return a communicator of the same ranks on a new plan; see ``Communicator.rebuild``."""
-    from fabric_client.communicator import Communicator
-
+def join_again(runner: Runner, joined: Joined, group: str, timeout: float) -> tuple[Runner, Joined]:
+    """Return what a communicator of the same ranks on a new plan is made of; see ``Communicator.rebuild``."""
+    rank, size = runner.engine.rank, runner.engine.size
     again = joined.again(replace(joined.identity, group=group), timeout=timeout)
     try:
         # What one rank cannot change keeps all from changing. They agree by the daemon: the old path may be dead.
-        mine = {f"changes.{comm.rank}": _unchangeable(joined, again)[:_TOLD_MAX]}
+        mine = {f"changes.{rank}": _unchangeable(joined, again)[:_TOLD_MAX]}
         told = again.rendezvous.fence(0, mine, timeout=timeout)
-        changed = {rank: text for rank in range(comm.size) if (text := told.get(f"changes.{rank}"))}
+        changed = {one: text for one in range(size) if (text := told.get(f"changes.{one}"))}
         if changed:
             raise CommunicatorError(
                 f"rebuild: the new plan changes what the {joined.answer.plan.engine} engine takes only when a process "
@@ -31,11 +27,11 @@ def rebuild_communicator(comm: "Communicator", joined: Joined, group: str, timeo
                 "communicator goes on as it was",
                 hint="restart the ranks: those that start now get the new plan",
             )
-        runner = comm._runner.derive("rebuild", 0, comm.rank, timeout, group=group, membership=again.membership)
+        new = runner.derive("rebuild", 0, rank, timeout, group=group, membership=again.membership)
     except BaseException:
         again.membership.leave()
         raise
-    return Communicator(cast("Runner", runner), again.identity, again)  # one color: nobody is left out
+    return cast("Runner", new), again  # one color: nobody is left out
 
 
 def _unchangeable(before: Joined, after: Joined) -> str:

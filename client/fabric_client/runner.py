@@ -8,9 +8,10 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from fabric_client.engine.base import ENDED, Engine, Pending, PendingEngine
+from fabric_client.engine.base import Engine, PendingEngine
 from fabric_client.lifetime import Lifetime
 from fabric_client.membership import PAUSE_SECONDS, Membership
+from fabric_client.pending import ENDED, Pending
 from fabric_client.progress import Core, Word, check_timeout, wait_for
 from fabric_client.stats import Tally
 from fabric_client.work import Work

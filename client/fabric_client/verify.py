@@ -1,4 +1,4 @@
-"""``Communicator.verify()``: move some bytes and look where they went, on every host."""
+"""What every host's counters say of bytes that were moved; see ``Communicator.verify()``."""
 
 import json
 import zlib
@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from ipaddress import ip_interface
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fabric_client.counters import Carried, between, read_counters, stacked_on
 from fabric_client.verification import HostTraffic, Verification, judge
 from fabricd.localview import LocalView, collect
 
 if TYPE_CHECKING:
-    from fabric_client.communicator import Communicator
     from fabricd.model.plan import GroupPlan
 
 #: Of each host so many devices are told, those that carried most.
@@ -21,21 +18,35 @@ _MAX_DEVICES = 32
 _REPORT_MAX = 1 << 16  #: bytes of a report, unpacked
 
 
-def verify_communicator(comm: "Communicator", nbytes: int, timeout: float | None) -> Verification:
-    """Reduce an array over all ranks and judge what the hosts' counters say; see ``Communicator.verify``."""
-    runner = comm._runner
-    plan = None if runner.membership is None else runner.membership.plan
-    view = collect()
-    dtype = np.dtype(np.uint8)
-    array = comm._arrays.give(comm._arrays.as_result(None, (nbytes,), dtype), None)
-    before = read_counters(view)
-    comm.barrier(timeout=timeout)  # nobody's bytes come before everybody's first look
-    comm.all_reduce(array, "max", out=array, timeout=timeout)
-    comm.barrier(timeout=timeout)
-    carried = between(before, read_counters(view))
-    told = _report(comm.rank, plan, view, carried) | {"direct": comm._engine.direct_memory}
-    report = zlib.compress(json.dumps(told).encode())
-    reports = [_unpacked(part) for part in comm._share(report, timeout)]
+class CounterWatch:
+    """What this host's counters say of the time since this was made, for the other ranks to read."""
+
+    def __init__(self) -> None:
+        self._view = collect()
+        self._before = read_counters(self._view)
+
+    def report(self, rank: int, plan: "GroupPlan | None", direct_memory: bool | None) -> bytes:
+        """Return what this rank tells the others; :func:`judge_reports` reads it.
+
+        Args:
+            rank: this one.
+            plan: of its group; None without one.
+            direct_memory: what the engine says; see :class:`fabric_client.engine.base.Engine`.
+        """
+        carried = between(self._before, read_counters(self._view))
+        told = _report(rank, plan, self._view, carried) | {"direct": direct_memory}
+        return zlib.compress(json.dumps(told).encode())
+
+
+def judge_reports(shared: Sequence[bytes], plan: "GroupPlan | None", nbytes: int) -> Verification:
+    """Return the verdict on what all ranks reported, in their order.
+
+    Args:
+        shared: what each rank told.
+        plan: of the group; None without one.
+        nbytes: of the array that was reduced meanwhile.
+    """
+    reports = [_unpacked(part) for part in shared]
     return judge(
         _hosts(reports),
         nbytes,

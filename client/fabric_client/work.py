@@ -3,16 +3,39 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from fabric_client.progress import check_timeout, wait_for
+from fabric_client.progress import Core, Word, check_timeout, wait_for
 from fabricd.errors import CommunicatorError, FabricError, OperationTimeoutError
 
 if TYPE_CHECKING:
-    from fabric_client.engine.base import Pending
-    from fabric_client.runner import Runner
+    from fabric_client.pending import Pending
+    from fabric_client.stats import Tally
 
 T = TypeVar("T")
+
+
+class Owner(Protocol):
+    """The communicator's side of a work: a :class:`fabric_client.runner.Runner`."""
+
+    core: Core
+    tally: "Tally"
+
+    def failure(self, what: str) -> FabricError | None:
+        """Return why ``what`` cannot end well any more, or None."""
+        ...
+
+    def late_word(self, what: str, timeout: float | None) -> Word | None:
+        """Return what says of a wait that it lasts; None where nobody can be asked why."""
+        ...
+
+    def broken_by(self, error: FabricError, what: str, work: "Work[Any]") -> FabricError:
+        """Return what the work ends with, whose engine raised ``error``."""
+        ...
+
+    def ended(self, work: "Work[Any]") -> None:
+        """Let go of a work that has ended."""
+        ...
 
 
 class Work(Generic[T]):
@@ -27,13 +50,13 @@ class Work(Generic[T]):
     """
 
     __slots__ = (
-        "_arguments", "_began", "_error", "_give", "_lock", "_name", "_nbytes", "_pending", "_result", "_runner",
+        "_arguments", "_began", "_error", "_give", "_lock", "_name", "_nbytes", "_owner", "_pending", "_result",
         "_timeout", "_what",
     )  # fmt: skip
 
     def __init__(
         self,
-        runner: "Runner",
+        owner: Owner,
         name: str,
         what: str,
         pending: "Pending",
@@ -43,7 +66,7 @@ class Work(Generic[T]):
         timeout: float | None,
         give: Callable[[], Any],
     ) -> None:
-        self._runner = runner
+        self._owner = owner
         self._name = name
         self._what = what
         self._pending: Pending | None = pending
@@ -127,30 +150,30 @@ class Work(Generic[T]):
             if not pending.test():
                 wait_for(
                     pending,
-                    lambda: self._runner.failure(self._what),
+                    lambda: self._owner.failure(self._what),
                     timeout=left if own else timeout,
                     what=self._what,
                     arguments=self._arguments,
-                    core=self._runner.core,
+                    core=self._owner.core,
                     once=timeout == 0,
-                    word=None if timeout == 0 else lambda what, left: self._runner.late_word(what, self._timeout),
+                    word=None if timeout == 0 else lambda what, left: self._owner.late_word(what, self._timeout),
                 )
         except OperationTimeoutError:
             if not own:
                 return False
             error = OperationTimeoutError(f"{self._what} did not end within {self._timeout:g} s")
-            self._end(self._runner.broken_by(error, self._what, self))
+            self._end(self._owner.broken_by(error, self._what, self))
         except FabricError as error:
-            self._end(self._runner.broken_by(error, self._what, self))
+            self._end(self._owner.broken_by(error, self._what, self))
         else:
-            self._runner.tally.add(self._name, self._nbytes, time.monotonic() - self._began)
+            self._owner.tally.add(self._name, self._nbytes, time.monotonic() - self._began)
             self._result = self._give()
             self._end(None)
         return True
 
     def _end(self, error: FabricError | None) -> None:
         self._error = error
-        self._runner.ended(self)
+        self._owner.ended(self)
         if error is None:  # otherwise the engine may still write into the arrays: they stay with this object
             self._arguments = ()
         self._pending = None

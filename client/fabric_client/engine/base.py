@@ -4,32 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, Self
 
 from fabric_client.ops import ReduceOp
-
-
-class Pending(Protocol):
-    """An operation that was started."""
-
-    def test(self) -> bool:
-        """Drive the operation on and tell whether it has ended; the result is then in place.
-
-        Not called again after it returned true or raised.
-
-        Raises:
-            EngineError: it failed.
-        """
-        ...
-
-
-class Ended:
-    """An operation that had ended when it was started."""
-
-    def test(self) -> bool:
-        """See :class:`Pending`."""
-        return True
-
-
-#: Any such operation: who gets it need not test.
-ENDED = Ended()
+from fabric_client.pending import Pending
 
 
 class PendingEngine(Pending, Protocol):

@@ -14,11 +14,12 @@ from torch.distributed import AllToAllOptions, BroadcastOptions, GatherOptions, 
 from torch.distributed import ReduceOp as TorchOp
 
 from fabric_client.arrays import Array, same_memory
-from fabric_client.engine.base import ArrayDoor, Pending
+from fabric_client.engine.base import ArrayDoor
 from fabric_client.engine.gloo_arrays import GlooArrays, as_bytes, as_numbers
 from fabric_client.engine.gloo_works import Farewell, GlooPending, GlooSplit, Member, Message, NothingToDo
 from fabric_client.engine.rounding import divided, narrowed, reduced_in_float32
 from fabric_client.ops import ReduceOp
+from fabric_client.pending import Pending
 
 _OPS = {
     ReduceOp.SUM: TorchOp.SUM,

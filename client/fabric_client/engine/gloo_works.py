@@ -6,18 +6,16 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
 
 from fabric_client.arrays import Array
 from fabric_client.blocking import BlockingCall
-from fabric_client.engine.base import Pending
+from fabric_client.engine.base import Engine
+from fabric_client.pending import Pending
 from fabric_client.sever import own_sockets, shut_down
 from fabricd.errors import EngineError
-
-if TYPE_CHECKING:
-    from fabric_client.engine.gloo import GlooEngine
 
 #: Deadlines are the communicator's: it notices, says which rank is lost, and gives the group up.
 _NEVER = timedelta(days=365)
@@ -35,7 +33,7 @@ def map_error(error: Exception) -> EngineError:
 
 
 class NothingToDo:
-    """An operation on no elements; see :class:`fabric_client.engine.base.Pending`."""
+    """An operation on no elements; see :class:`fabric_client.pending.Pending`."""
 
     def test(self) -> bool:
         """See the protocol."""
@@ -199,7 +197,7 @@ class GlooSplit:
         wishes: Array,
         told: Pending,
         name: str,
-        engine: "Callable[[Member], GlooEngine]",
+        engine: Callable[[Member], Engine],
     ) -> None:
         self._parent = parent
         self._color = color
@@ -228,7 +226,7 @@ class GlooSplit:
         prefix = f"{parent.prefix}/{self._name}.{self._color}"
         return make_member(store, prefix, ranks.index(parent.rank), len(ranks), parent.device)
 
-    def engine(self) -> "GlooEngine | None":
+    def engine(self) -> Engine | None:
         """See the protocol."""
         return None if self._call is None else self._engine(self._call.result())
 

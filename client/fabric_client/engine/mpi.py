@@ -7,7 +7,7 @@ import numpy as np
 
 from fabric_client import arrays
 from fabric_client.arrays import Array, same_memory
-from fabric_client.engine.base import ArrayDoor, Pending
+from fabric_client.engine.base import ArrayDoor
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import (
     OPS,
@@ -26,6 +26,7 @@ from fabric_client.engine.pair_link import MOST_BYTES, PairLink
 from fabric_client.engine.rounding import divided, narrowed, reduced_in_float32
 from fabric_client.engine.segments import Segments
 from fabric_client.ops import ReduceOp
+from fabric_client.pending import Pending
 from fabricd.errors import InputError
 from fabricd.units import format_size
 

@@ -3,18 +3,16 @@
 import threading
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fabric_client.arrays import Array
-from fabric_client.engine.base import Pending
+from fabric_client.engine.base import Engine
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.ops import ReduceOp
+from fabric_client.pending import Pending
 from fabricd.errors import EngineError
-
-if TYPE_CHECKING:
-    from fabric_client.engine.mpi import MpiEngine
 
 OPS = {
     ReduceOp.SUM: MPI.SUM,
@@ -80,7 +78,7 @@ class MpiPending:
         self._keep = keep
 
     def test(self) -> bool:
-        """Drive MPI on; see :class:`fabric_client.engine.base.Pending`."""
+        """Drive MPI on; see :class:`fabric_client.pending.Pending`."""
         try:
             # What Ctrl-C kept from being heard of has ended, and another Test would make its status an empty one.
             ended = (self._status is not None and not self._request) or self._request.Test(self._status)
@@ -115,9 +113,9 @@ class MakingEngine:
         make: makes it; None where this rank is in none.
     """
 
-    def __init__(self, make: "Callable[[], MpiEngine | None]") -> None:
+    def __init__(self, make: Callable[[], Engine | None]) -> None:
         self._make = make
-        self._made: MpiEngine | None = None
+        self._made: Engine | None = None
         self._error: Exception | None = None
         self._ended = threading.Event()
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:  # the user's code started MPI so
@@ -134,7 +132,7 @@ class MakingEngine:
             self._ended.set()
 
     def test(self) -> bool:
-        """See :class:`fabric_client.engine.base.Pending`."""
+        """See :class:`fabric_client.pending.Pending`."""
         if not self._ended.wait(_LOOK_SECONDS):
             drive_on()
             return False
@@ -142,7 +140,7 @@ class MakingEngine:
             raise map_error(self._error) from self._error
         return True
 
-    def engine(self) -> "MpiEngine | None":
+    def engine(self) -> Engine | None:
         """See :class:`fabric_client.engine.base.PendingEngine`."""
         return self._made
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from fabric_client.engine import mpi_library, mpi_segments
-from fabric_client.engine.base import Pending
 from fabric_client.engine.exit_gate import ExitGate
 from fabric_client.engine.held_ends import KEEPALIVE, HeldEnds
 from fabric_client.engine.mpi import MpiEngine
@@ -17,10 +16,11 @@ from fabric_client.engine.mpi_form import check_forms, with_form
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import MpiPending
 from fabric_client.engine.pair_connect import are_two_hosts, connect, place_of
-from fabric_client.engine.reach import Reach
 from fabric_client.engine.piece_size import PieceSize, choose_piece_size
+from fabric_client.engine.reach import Reach
 from fabric_client.engine.segments import BeforeStart, Segments, agree
 from fabric_client.engine.settings import choose_settings, may_use_rdma, scrub_process_manager, variables_set
+from fabric_client.pending import Pending
 from fabric_client.pmi import PmiServer, PmiSession
 from fabric_client.progress import wait_for
 from fabricd.errors import CommunicatorError, EngineError, FabricError

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from fabric_client.engine.base import Pending, PendingEngine
+from fabric_client.engine.base import PendingEngine
 from fabric_client.engine.device import DeviceArray
 from fabric_client.engine.nccl_comm import NcclComm
 from fabric_client.engine.nccl_log import NcclLog
 from fabric_client.engine.nccl_messages import NcclMessages, blocks_of
+from fabric_client.engine.nccl_split import Split
 from fabric_client.engine.nccl_types import BYTES, INT32, nccl_op, nccl_type
 from fabric_client.ops import ReduceOp
+from fabric_client.pending import Pending
 from fabricd.errors import CommunicatorError
 
 
@@ -139,9 +141,7 @@ class NcclEngine(NcclMessages):
 
     def split(self, color: int | None, key: int) -> PendingEngine:
         """See the protocol."""
-        from fabric_client.engine.nccl_split import Split
-
-        return Split(self, color, key)
+        return Split(self.comm, color, key, self.adopt)
 
     def adopt(self, raw: Any, rank: int, size: int) -> "NcclEngine":
         """Return an engine on a communicator that was made of this one's; it ends with this one at the latest."""

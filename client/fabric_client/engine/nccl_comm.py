@@ -60,7 +60,7 @@ class Watchdog:
 
 
 class NcclPending:
-    """An operation on a stream; see :class:`fabric_client.engine.base.Pending`."""
+    """An operation on a stream; see :class:`fabric_client.pending.Pending`."""
 
     __slots__ = ("_after", "_comm", "_event", "keep", "what")
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fabric_client.engine.base import ArrayDoor, Pending
+from fabric_client.engine.base import ArrayDoor
 from fabric_client.engine.device import DeviceArray
 from fabric_client.engine.device_arrays import DeviceArrays
 from fabric_client.engine.nccl_comm import NcclComm, NothingToDo
 from fabric_client.engine.nccl_types import BYTES
+from fabric_client.pending import Pending
 from fabricd.errors import InputError
 
 #: Address and bytes of one rank's part.

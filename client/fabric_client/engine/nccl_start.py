@@ -183,7 +183,7 @@ def check_ranks(ranks: list[Mapping[str, str]]) -> None:
 
 
 class _Farewell:
-    """The group's last fence; see :class:`fabric_client.engine.base.Pending`."""
+    """The group's last fence; see :class:`fabric_client.pending.Pending`."""
 
     def __init__(self, call: BlockingCall[object]) -> None:
         self._call = call

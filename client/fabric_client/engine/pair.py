@@ -24,7 +24,7 @@ _reduce = MPI.SUM.Reduce_local
 
 
 class PairSum:
-    """One sum under way; see :class:`fabric_client.engine.base.Pending`.
+    """One sum under way; see :class:`fabric_client.pending.Pending`.
 
     Args:
         comm: of two ranks, or more.

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import Both, MpiPending, in_bytes, map_error, typed
 from fabric_client.engine.pair_link import PairLink
+from fabric_client.pending import Pending
 from fabricd.model.plan import GroupPlan, RankSlice
 
 #: Where a firewall drops what MPI may send, a communicator is made so much later, and goes without.

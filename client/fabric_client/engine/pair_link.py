@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fabric_client.arrays import Array
-from fabric_client.engine.base import ENDED, Pending
 from fabric_client.engine.mpi_requests import UNDER_WAY, drive_on
 from fabric_client.engine.rounding import silent_add
+from fabric_client.pending import ENDED, Pending
 from fabricd.errors import EngineError, FabricError
 from fabricd.units import format_size
 
@@ -51,7 +51,7 @@ class _Form:
 
 
 class LinkSum:
-    """One sum under way; see :class:`fabric_client.engine.base.Pending`."""
+    """One sum under way; see :class:`fabric_client.pending.Pending`."""
 
     __slots__ = ("_glances", "_link", "ended", "flushed_at", "form", "source", "target")
 
@@ -89,7 +89,7 @@ class _ByMpi:
         self._tests = 0
 
     def test(self) -> bool:
-        """See :class:`fabric_client.engine.base.Pending`."""
+        """See :class:`fabric_client.pending.Pending`."""
         if self._pending.test():
             return True
         self._tests += 1

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fabric_client.arrays import Array
-from fabric_client.engine.base import Pending
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import UNDER_WAY, MpiPending, map_error, typed
 from fabric_client.engine.piece_size import FEWEST_SWITCHES_BYTES, PieceSize
+from fabric_client.pending import Pending
 from fabricd.errors import EngineError, FabricError
 from fabricd.units import format_size
 
@@ -188,7 +188,7 @@ class _Segmented:
         self._ended = False
 
     def test(self) -> bool:
-        """See :class:`fabric_client.engine.base.Pending`."""
+        """See :class:`fabric_client.pending.Pending`."""
         self._queue.advance()
         if not self._ended:
             self._queue.check()
