@@ -6,13 +6,14 @@ from itertools import islice
 
 #: Comparing takes some 20 us a word, more of long ones, in daemons as in clients.
 _COMPARED = 128
-_DIGITS = re.compile(r"[0-9]")
+_NUMBER = re.compile(r"[0-9]+")
 
 
 def nearest(word: object, known: Collection[str], *, cutoff: float = 0.6) -> str:
     """Return ``"; did you mean ...?"`` when a known word is near, else ``""``.
 
-    Words that differ in digits alone are no slips: ``gpu9`` does not mean ``gpu8``.
+    Another number is no slip: ``gpu9`` does not mean ``gpu8``, nor ``mlx5_17`` ``mlx5_9:1``. One that was left out, or
+    has other zeros before it, is: ``mlx5_9``, ``node007``.
 
     Args:
         word: what was found.
@@ -22,9 +23,13 @@ def nearest(word: object, known: Collection[str], *, cutoff: float = 0.6) -> str
     import difflib  # when something is wrong
 
     wanted = str(word)[:80]
-    shape = _DIGITS.sub("0", wanted)
-    candidates: Iterable[str] = (one for one in known if _DIGITS.sub("0", one) != shape)
+    numbers = _numbers(wanted)
+    candidates: Iterable[str] = (one for one in known if numbers <= (its := _numbers(one)) or its <= numbers)
     if len(known) > _COMPARED:
         candidates = sorted(candidates, key=lambda one: one[-2:] != wanted[-2:])
     near = difflib.get_close_matches(wanted, list(islice(candidates, _COMPARED)), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _numbers(word: str) -> set[str]:
+    return {number.lstrip("0") for number in _NUMBER.findall(word)}

@@ -16,7 +16,7 @@ from fabricd.cluster.groups_access import Credentials
 from fabricd.cluster.groups_live import Ticket
 from fabricd.cluster.groups_stream import WatchStream
 from fabricd.errors import BusyError, InputError
-from fabricd.model.codec import to_json
+from fabricd.model.codec import to_line
 from fabricd.model.wire import (
     CLAIM,
     CLAIM_HEADER,
@@ -210,10 +210,9 @@ class _WatchResponse(Response):
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                     if answer:
                         await send({"type": "http.response.body", "body": answer, "more_body": True})
-                        await send({"type": "http.response.body", "body": b"\n", "more_body": True})
                     del answer  # it is long
                     while events := await stream.next():
-                        lines = b"".join(to_json(event) + b"\n" for event in events)
+                        lines = b"".join(map(to_line, events))
                         await send({"type": "http.response.body", "body": lines, "more_body": True})
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 finally:

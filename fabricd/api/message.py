@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from fabricd.errors import ParseError
 from fabricd.model.cluster import ClusterStatus, NodeStatus
-from fabricd.model.codec import from_json, to_json
+from fabricd.model.codec import from_json, to_line
 from fabricd.model.collective import CollectivePlan
 from fabricd.model.event import EventPage
 from fabricd.model.finding import Findings
@@ -67,9 +67,11 @@ async def read_body(request: Request, kind: type[T]) -> T:
         raise ParseError(error.message, hint=hint) from error
 
 
-def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None, media_type: str = "application/json"
+) -> Response:
     """Return the answer that holds a model."""
-    return Response(to_json(value), status, headers, "application/json")
+    return Response(to_line(value), status, headers, media_type)
 
 
 def answers(*kinds: type, **by_status: type) -> dict[int | str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from fabricd.api.services import Services, UsesServices
 from fabricd.cluster.version import Version
 from fabricd.errors import BusyError
 from fabricd.model.cluster import ClusterStatus, NodeStatus
-from fabricd.model.codec import to_json
+from fabricd.model.codec import to_json, to_line
 from fabricd.model.snapshot import Snapshot
 
 router = APIRouter(dependencies=[READ])
@@ -155,7 +155,7 @@ async def _in_pieces(
 
 
 async def _pieces(head: ClusterStatus, lists: Mapping[str, Iterable[object]]) -> AsyncGenerator[bytes, None]:
-    rest = to_json(head)
+    rest = to_line(head)
     written = bytearray()
     for name, items in lists.items():
         # The first such words are the field's: within a string the quotes would be escaped.

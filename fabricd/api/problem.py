@@ -11,10 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from fabricd.api.message import json_response
 from fabricd.api.query import parameter_error
 from fabricd.errors import BusyError, FabricError, InputError, TokenError
-from fabricd.model.codec import to_json
 from fabricd.model.problem import MEDIA_TYPE, Problem, problem_of
+from fabricd.nearest import nearest
 from fabricd.shortage import ShortageError
 
 #: Codes of the errors that HTTP itself knows; the rest is the error tree's.
@@ -49,7 +50,7 @@ def problem_response(error: FabricError) -> Response:
         headers["Retry-After"] = str(error.retry_after_seconds)
     if isinstance(error, TokenError):
         headers["WWW-Authenticate"] = 'Bearer realm="fabricd"'
-    return Response(to_json(problem_of(error)), error.http_status, headers, MEDIA_TYPE)
+    return json_response(problem_of(error), error.http_status, headers, MEDIA_TYPE)
 
 
 def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
@@ -80,7 +81,8 @@ def _http_problem(request: Request, error: HTTPException, routes: Iterable[BaseR
     detail = error.detail
     path = request.scope["path"][:200]  # request.url is made with the Host header, which may hold anything
     if status == 404:
-        detail = f"nothing is at {path}"
+        known = [route.path for route in routes if isinstance(route, APIRoute)]
+        detail = f"nothing is at {path}{nearest(path, known)}"
     elif status == 405:
         detail = f"{request.method[:20]} is not possible at {path}"
     headers: dict[str, Any] = dict(error.headers or {})
@@ -95,7 +97,7 @@ def _http_problem(request: Request, error: HTTPException, routes: Iterable[BaseR
         code=_HTTP_CODES.get(status, "http"),
         hint=hint if status in (404, 405) else "",
     )
-    return Response(to_json(problem), status, headers, MEDIA_TYPE)
+    return json_response(problem, status, headers, MEDIA_TYPE)
 
 
 def _methods(path: str, routes: Iterable[BaseRoute]) -> str:

@@ -10,7 +10,7 @@ from fabricd.cluster.groups_roll import RollCall
 from fabricd.cluster.groups_state import GroupState
 from fabricd.cluster.groups_stream import WatchStream
 from fabricd.localview import LocalView
-from fabricd.model.codec import to_json
+from fabricd.model.codec import to_line
 from fabricd.model.plan import RankSlice
 from fabricd.model.wire import FenceAnswer, JoinAnswer, JoinRequest, WatchEvent
 
@@ -89,7 +89,7 @@ class Group:
             kvsname=state.kvsname,
             plan=replace(state.plan, ranks=slices),
         )
-        return to_json(answer)
+        return to_line(answer)
 
     def fence_answer(self, number: int) -> bytes | None:
         """Return the keys of a round once it is complete; they are encoded once for all."""
@@ -97,7 +97,7 @@ class Group:
         if number != state.rounds_done - 1:
             return None
         if self._encoded is None or self._encoded[0] != number:
-            self._encoded = (number, to_json(FenceAnswer(round=number, keys=state.last_keys)))
+            self._encoded = (number, to_line(FenceAnswer(round=number, keys=state.last_keys)))
         return self._encoded[1]
 
 

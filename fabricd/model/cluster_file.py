@@ -23,7 +23,7 @@ from typing import BinaryIO, cast
 
 from fabricd.errors import ParseError
 from fabricd.model.cluster import ClusterStatus, NodeStatus
-from fabricd.model.codec import check_snapshot, content_hash, from_json, to_json
+from fabricd.model.codec import check_snapshot, content_hash, from_json, to_line
 from fabricd.model.shared import SharedParts
 
 FORMAT = "fabricd-cluster"
@@ -57,9 +57,9 @@ def lines_of(head: Head, nodes: Iterable[NodeStatus]) -> Iterator[bytes]:
         head: its format, version and number of nodes are set here or by the caller: as many as ``nodes`` yields.
         nodes: the nodes.
     """
-    yield to_json(replace(head, format=FORMAT, version=VERSION)) + b"\n"
+    yield to_line(replace(head, format=FORMAT, version=VERSION))
     for node in nodes:
-        yield to_json(node) + b"\n"
+        yield to_line(node)
 
 
 def is_cluster(beginning: bytes) -> bool:

@@ -25,6 +25,11 @@ def to_json(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
+def to_line(value: Any) -> bytes:
+    """Return the same as a line, for lists of them, and for people to whom curl shows an answer."""
+    return to_json(value) + b"\n"
+
+
 def to_builtins(value: Any) -> Any:
     """Return a model as dicts, lists, strings and numbers."""
     return msgspec.to_builtins(value)

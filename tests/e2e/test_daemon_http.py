@@ -53,6 +53,18 @@ def test_node_is_a_snapshot_with_an_etag_that_holds(running):
     assert running.get("/v1/node", headers={"If-None-Match": '"other"'}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/node", "/v1/cluster", "/v1/cluster?summary=1&networks=1", "/v1/nodes/d", "/v1/findings", "/v1/events",
+     "/v1/paths?src=numa0&dst=lo", "/openapi.json", "/v1/nothing", "/v1/nodes/nobody", "/v1/groups/none"],
+)  # fmt: skip
+def test_json_ends_its_line_for_those_who_read_it_in_a_shell(running, path):
+    answer = running.get(path)
+    assert answer.content.endswith(b"}\n")
+    assert answer.content.count(b"\n") == 1
+    assert answer.headers.get("Content-Length", str(len(answer.content))) == str(len(answer.content))
+
+
 def test_long_poll_without_news_ends_when_asked(running):
     etag = running.get("/v1/node").headers["ETag"]
     begun = time.monotonic()
@@ -126,6 +138,14 @@ def test_every_error_is_a_problem(running, method, path, status, code):
     assert (told.status, told.code) == (status, code)
     assert told.type == f"urn:fabricd:error:{code}"
     assert told.detail
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"), [("/v1/path", "/v1/paths"), ("/v1/finding", "/v1/findings"), ("/favicon.ico", "")]
+)
+def test_a_path_that_is_nearly_one_is_told(running, path, meant):
+    told = problem(running.get(path)).detail
+    assert told == f"nothing is at {path}" + (f"; did you mean {meant!r}?" if meant else "")
 
 
 def test_an_error_tells_the_path_that_was_asked_whatever_the_host_header_says(running):

@@ -14,6 +14,10 @@ from fabricd.nearest import nearest
         ("eht0", ["lo", "eth0", "eth1"], "eth0"),
         ("mlx5_0", ["mlx5_0:1", "mlx5_1:1"], "mlx5_0:1"),
         ("gpu9", ["gpu0", "gpu8"], ""),  # another number is no slip
+        ("mlx5_17", ["mlx5_0:1", "mlx5_9:1"], ""),
+        ("gpu10", ["gpu0", "gpu1"], ""),
+        ("mlx_7", ["mlx5_7:1", "mlx5_6:1"], "mlx5_7:1"),  # one that was left out
+        ("h100-007", ["h100-0006", "h100-0007"], "h100-0007"),  # and the same one, written otherwise
         ("node-17", ["login"], ""),
         ("x" * 10_000, ["x" * 79], "x" * 79),
         ("lgin0", [f"h100-{number:04}" for number in range(50_000)] + ["login0"], "login0"),
@@ -24,8 +28,8 @@ def test_a_slip_is_told_from_another_thing(word, known, meant):
 
 
 def test_unknown_names_say_what_was_meant():
-    error = UnknownNameError("node", "h10-a", ["h100-a", "h100-b"])
-    assert str(error) == "no node called 'h10-a'; did you mean 'h100-a'? (known: h100-a, h100-b)"
+    error = UnknownNameError("node", "h100a", ["h100-a", "h100-b"])
+    assert str(error) == "no node called 'h100a'; did you mean 'h100-a'? (known: h100-a, h100-b)"
 
 
 def test_devices_that_people_ask_for_are_listed_first():
