@@ -1,14 +1,11 @@
-"""From elements of NCCL's XML to values, with bounds on every number. Messages name the line.
+"""From elements of NCCL's XML to a topology. Messages name the line.
 
-The attributes and their defaults are those of NCCL 2.30 (graph/xml.cc, graph/topo.cc): integers in C notation,
-``guid`` and ``host_hash`` in hexadecimal, ``net`` 1 and all other switches 0 unless given. Attributes of AMD's
-RCCL are read where they mean the same; elements of neither are skipped and noted.
+The attributes and their defaults are those of NCCL 2.30 (graph/xml.cc, graph/topo.cc): ``net`` 1 and all other switches
+0 unless given. Attributes of AMD's RCCL are read where they mean the same; elements of neither are skipped and noted.
 """
 
-import math
 import re
 from collections import Counter
-from typing import NoReturn
 
 from fabricd.errors import ParseError
 from fabricd.graph.nccl_xml import Document, Element, parse
@@ -22,6 +19,7 @@ from fabricd.graph.nccl_xml_types import (
     NcclPci,
     NcclTopology,
 )
+from fabricd.graph.nccl_xml_values import INT_MAX, AttributeReader
 
 ARCHITECTURES = ("x86_64", "arm64", "ppc64")
 #: CPU vendors that NCCL tells apart; of others it assumes the fastest interconnect.
@@ -29,13 +27,10 @@ CPU_VENDORS = ("GenuineIntel", "AuthenticAMD", "CentaurHauls", "  Shanghai  ")
 #: 1 is NCCL's, 2 is RCCL's.
 VERSIONS = (1, 2)
 
-_BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
 #: Where a link leads to; "fffffff:ffff:ff" where the driver hides it.
 _TARGET = re.compile(r"[0-9a-f]{1,8}(:[0-9a-f]{1,4}){1,2}(\.[0-9a-f])?", re.ASCII)
-_INT_MAX = 2**31 - 1
 _MAX_WIDTH = 255  # what the kernel prints where it does not know
 _MAX_LINKS = 4096
-_HEX = re.compile(r"(0x)?[0-9a-f]{1,16}", re.IGNORECASE | re.ASCII)
 
 
 def read(text: str | bytes, *, source: str = "NCCL topology") -> NcclTopology:
@@ -55,6 +50,7 @@ def read_document(document: Document, *, source: str = "NCCL topology") -> NcclT
 class _Reader:
     def __init__(self, source: str) -> None:
         self._source = source
+        self._values = AttributeReader(source)
         self._skipped: Counter[tuple[str, str]] = Counter()
         self._notes: list[str] = []
         self._devices: dict[tuple[int, str], int] = {}  # host and busid -> line
@@ -72,12 +68,12 @@ class _Reader:
                 hint="give the file of NCCL_TOPO_FILE or NCCL_TOPO_DUMP_FILE, whose outermost element is <system>",
             )
         if root.tag != "system":
-            self._fault(
+            self._values.fault(
                 root, f"the outermost element is <{root.tag[:40]}>", "NCCL's topology files begin with <system>"
             )
-        version = self._int(root, "version")
+        version = self._values.integer(root, "version")
         if version not in VERSIONS:
-            self._fault(root, f"version {version} is not known", "1 is NCCL's form, 2 is RCCL's")
+            self._values.fault(root, f"version {version} is not known", "1 is NCCL's form, 2 is RCCL's")
         cpus = tuple(self._cpu(child) for child in root.children if self._known(root, child, "cpu"))
         notes = [*document.notes, *self._notes]
         notes.extend(
@@ -87,10 +83,10 @@ class _Reader:
         return NcclTopology(version=version, cpus=cpus, notes=tuple(notes))
 
     def _cpu(self, element: Element) -> NcclCpu:
-        numaid = self._int(element, "numaid", low=-1)
+        numaid = self._values.integer(element, "numaid", low=-1)
         if numaid is None:
-            self._fault(element, "numaid is missing")
-        self._host = self._hex(element, "host_hash")
+            self._values.fault(element, "numaid is missing")
+        self._host = self._values.hexadecimal(element, "host_hash")
         if (self._host, numaid) in self._numaids:
             self._note(element, f"numaid {numaid} stands twice: NCCL finds only the first")
         self._numaids.add((self._host, numaid))
@@ -100,8 +96,8 @@ class _Reader:
             affinity=get("affinity", ""),
             arch=get("arch", ""),
             vendor=get("vendor", ""),
-            familyid=self._int(element, "familyid", low=-1),
-            modelid=self._int(element, "modelid", low=-1),
+            familyid=self._values.integer(element, "familyid", low=-1),
+            modelid=self._values.integer(element, "modelid", low=-1),
             host_hash=self._host,
             children=tuple(
                 self._pci(child) if child.tag == "pci" else self._nic(child)
@@ -117,7 +113,7 @@ class _Reader:
         return cpu
 
     def _pci(self, element: Element) -> NcclPci:
-        busid = self._busid(element, "busid")
+        busid = self._values.busid(element, "busid")
         gpus = tuple(self._gpu(child) for child in element.named("gpu"))
         self._unique_device(element, busid, is_gpu=bool(gpus))
         children, nics, links = [], [], []
@@ -129,16 +125,16 @@ class _Reader:
             elif child.tag == "nic":
                 nics.append(self._nic(child))
             elif child.tag == "pcilink":
-                links.append(self._busid(child, "target"))
+                links.append(self._values.busid(child, "target"))
         return NcclPci(
             busid=busid,
             device_class=element.attributes.get("class"),
             link_speed=element.attributes.get("link_speed"),
-            link_width=self._int(element, "link_width", high=_MAX_WIDTH),
-            vendor=self._id16(element, "vendor"),
-            device=self._id16(element, "device"),
-            subsystem_vendor=self._id16(element, "subsystem_vendor"),
-            subsystem_device=self._id16(element, "subsystem_device"),
+            link_width=self._values.integer(element, "link_width", high=_MAX_WIDTH),
+            vendor=self._values.id16(element, "vendor"),
+            device=self._values.id16(element, "device"),
+            subsystem_vendor=self._values.id16(element, "subsystem_vendor"),
+            subsystem_device=self._values.id16(element, "subsystem_device"),
             gpus=gpus,
             nics=tuple(nics),
             children=tuple(children),
@@ -147,9 +143,11 @@ class _Reader:
         )
 
     def _gpu(self, element: Element) -> NcclGpu:
-        rank = self._int(element, "rank")
+        rank = self._values.integer(element, "rank")
         if rank is not None and rank in self._ranks:
-            self._fault(element, f"rank {rank} is also that of line {self._ranks[rank]}", "each rank stands once")
+            self._values.fault(
+                element, f"rank {rank} is also that of line {self._ranks[rank]}", "each rank stands once"
+            )
         if rank is not None:
             self._ranks[rank] = element.line
         links: dict[str, list[NcclNvLink]] = {"nvlink": [], "xgmi": []}
@@ -162,35 +160,31 @@ class _Reader:
             else:
                 links[child.tag].append(self._nvlink(child))
         return NcclGpu(
-            dev=self._int(element, "dev"),
-            sm=self._int(element, "sm"),
+            dev=self._values.integer(element, "dev"),
+            sm=self._values.integer(element, "sm"),
             rank=rank,
-            gdr=self._switch(element, "gdr"),
-            mlopart=self._partition(element),
+            gdr=self._values.switch(element, "gdr"),
+            mlopart=self._values.optional(element, "mlopart", high=3),
             nvlinks=tuple(links["nvlink"]),
             c2c=c2c,
             xgmi=tuple(links["xgmi"]),
             line=element.line,
         )
 
-    def _partition(self, element: Element) -> int | None:
-        partition = self._int(element, "mlopart", low=-1, high=3)
-        return None if partition == -1 else partition
-
     def _nvlink(self, element: Element) -> NcclNvLink:
         target = element.attributes.get("target", "").lower()
         if not _TARGET.fullmatch(target):
             what = f"target {target[:40]!r} is no PCI address" if target else "target is missing"
-            self._fault(element, what, 'it looks like "0000:17:00.0"')
-        count = self._int(element, "count", high=_MAX_LINKS)
+            self._values.fault(element, what, 'it looks like "0000:17:00.0"')
+        count = self._values.integer(element, "count", high=_MAX_LINKS)
         if count is None:
-            self._fault(element, "count is missing")
+            self._values.fault(element, "count is missing")
         return NcclNvLink(target=target, count=count, target_class=element.attributes.get("tclass", ""))
 
     def _c2c(self, element: Element) -> NcclC2c:
-        count, bandwidth = self._int(element, "count", high=_MAX_LINKS), self._int(element, "bw")
+        count, bandwidth = self._values.integer(element, "count", high=_MAX_LINKS), self._values.integer(element, "bw")
         if count is None or bandwidth is None:
-            self._fault(element, "count or bw is missing")
+            self._values.fault(element, "count or bw is missing")
         return NcclC2c(count=count, megabytes_per_second=bandwidth)
 
     def _nic(self, element: Element) -> NcclNic:
@@ -198,7 +192,7 @@ class _Reader:
         return NcclNic(nets=nets, line=element.line)
 
     def _net(self, element: Element) -> NcclNet:
-        dev = self._int(element, "dev")
+        dev = self._values.integer(element, "dev")
         if dev is not None and (line := self._net_devs.get((self._host, dev))) is not None:
             self._note(element, f"dev {dev} is also that of line {line}: NCCL finds only the first of them")
         elif dev is not None:
@@ -206,17 +200,17 @@ class _Reader:
         return NcclNet(
             name=element.attributes.get("name", ""),
             dev=dev,
-            megabits_per_second=self._int(element, "speed", low=-_INT_MAX) or 0,
-            port=self._int(element, "port", low=-1) or 0,
-            latency=self._latency(element),
-            guid=self._hex(element, "guid"),
-            gdr=self._switch(element, "gdr") or False,
-            coll=self._switch(element, "coll") or False,
-            net=self._switch(element, "net") is not False,
-            gin=self._switch(element, "gin") or False,
-            rma=self._switch(element, "rma") or False,
-            rail=self._optional(element, "rail"),
-            plane=self._optional(element, "plane"),
+            megabits_per_second=self._values.integer(element, "speed", low=-INT_MAX) or 0,
+            port=self._values.integer(element, "port", low=-1) or 0,
+            latency=self._values.microseconds(element, "latency"),
+            guid=self._values.hexadecimal(element, "guid"),
+            gdr=self._values.switch(element, "gdr") or False,
+            coll=self._values.switch(element, "coll") or False,
+            net=self._values.switch(element, "net") is not False,
+            gin=self._values.switch(element, "gin") or False,
+            rma=self._values.switch(element, "rma") or False,
+            rail=self._values.optional(element, "rail"),
+            plane=self._values.optional(element, "plane"),
             line=element.line,
         )
 
@@ -226,57 +220,13 @@ class _Reader:
         if line is None:
             self._devices[key] = element.line
         elif is_gpu or key in self._gpus:
-            self._fault(element, f"{busid} is already the device of line {line}", "a GPU's busid stands once per host")
+            self._values.fault(
+                element, f"{busid} is already the device of line {line}", "a GPU's busid stands once per host"
+            )
         else:
             self._note(element, f"{busid} is also in line {line}: what refers to it finds only the first")
         if is_gpu:
             self._gpus.add(key)
-
-    def _busid(self, element: Element, name: str) -> str:
-        value = element.attributes.get(name)
-        if value is None or not _BUSID.fullmatch(value):
-            what = "is missing" if value is None else f"{value[:40]!r} is no PCI address"
-            self._fault(element, f"{name} {what}", 'it looks like "0000:17:00.0"')
-        return value
-
-    def _int(self, element: Element, name: str, *, low: int = 0, high: int = _INT_MAX) -> int | None:
-        """Return a C integer (decimal, 0x hexadecimal, leading 0 octal) within bounds, ``None`` if absent."""
-        text = element.attributes.get(name)
-        if text is None:
-            return None
-        value = _c_integer(text)
-        if value is None:
-            self._fault(element, f"{name} {text[:40]!r} is not an integer")
-        if not low <= value <= high:
-            self._fault(element, f"{name} is {text[:40]}", f"it lies between {low} and {high}")
-        return value
-
-    def _id16(self, element: Element, name: str) -> int:
-        return self._int(element, name, high=0xFFFF) or 0
-
-    def _optional(self, element: Element, name: str) -> int | None:
-        value = self._int(element, name, low=-1)
-        return None if value == -1 else value
-
-    def _switch(self, element: Element, name: str) -> bool | None:
-        value = self._int(element, name, low=-1)
-        return None if value is None else value > 0
-
-    def _hex(self, element: Element, name: str) -> int:
-        text = element.attributes.get(name, "0")
-        if not _HEX.fullmatch(text):
-            self._fault(element, f"{name} {text[:40]!r} is not a hexadecimal number of up to 64 bits")
-        return int(text, 16)
-
-    def _latency(self, element: Element) -> float:
-        text = element.attributes.get("latency", "0")
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not 0 <= value < math.inf:
-            self._fault(element, f"latency {text[:40]!r} is not a time in microseconds")
-        return value
 
     def _known(self, parent: Element, child: Element, *tags: str) -> bool:
         if child.tag in tags:
@@ -287,21 +237,3 @@ class _Reader:
     def _note(self, element: Element, what: str) -> None:
         if len(self._notes) < 20:
             self._notes.append(f"line {element.line}: <{element.tag}>: {what}")
-
-    def _fault(self, element: Element, what: str, hint: str = "") -> NoReturn:
-        raise ParseError(
-            f"{self._source}: line {element.line}: <{element.tag[:40]}>: {what}",
-            hint=hint,
-            details={"line": element.line},
-        )
-
-
-def _c_integer(text: str) -> int | None:
-    if len(text) > 40 or not text.isascii() or "_" in text:
-        return None
-    digits = text.strip().lstrip("+-")
-    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits.startswith("0") and len(digits) > 1 else 10
-    try:
-        return int(text, base)
-    except ValueError:
-        return None
