@@ -26,7 +26,7 @@ import httpx
 import psutil
 from starlette.types import Receive, Scope, Send
 
-from demo.daemons import Daemon, program
+from demo.daemons import Daemon, end, program
 from fabric_client.cli.launcher import free_port
 
 CONNECTIONS = 32
@@ -153,8 +153,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     try:
         yield
     finally:
-        process.terminate()
-        process.wait(10)
+        end(process)
 
 
 def awaited(url: str) -> str:

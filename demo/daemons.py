@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from demo.hosts import Host
 from fabric_client.connection import Connection
@@ -33,6 +33,16 @@ def start_here(command: Sequence[str], output: IO[str]) -> subprocess.Popen[str]
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, text=True, start_new_session=True
     )
+
+
+def end(process: subprocess.Popen[Any], seconds: float = _STOP_SECONDS) -> None:
+    """End a program by SIGTERM, if it still runs; by SIGKILL when that takes it longer than ``seconds``."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class Daemon:
@@ -86,12 +96,7 @@ class Daemon:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process)
 
 
 def wait_for_peers(host: Host, count: int) -> None:

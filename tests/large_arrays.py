@@ -6,6 +6,7 @@ Prints a line for each operation, and ends with 1 when one is wrong.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from demo.daemons import program
+from demo.daemons import end, program
 from fabric_client import Communicator, create_communicator
 
 COUNT = 2**31 + 8
 _MARK = (0, 1, 2**30, 2**31 - 1, 2**31, COUNT - 1)  #: places that are looked at, beside the sum
+_SECONDS = 1200.0  #: it takes one or two minutes
 
 
 def filled(rank: int) -> NDArray[np.int8]:
@@ -108,7 +110,15 @@ def main() -> int:
     if "RANK" in os.environ:
         return as_rank()
     command = [program("fabricctl"), "run", "-n", "2", "--", sys.executable, "-m", "tests.large_arrays"]
-    return subprocess.run(command, check=False).returncode
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the ranks end with this program
+    process = subprocess.Popen(command)
+    try:
+        return process.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        print(f"large_arrays: not done after {_SECONDS:g} s", file=sys.stderr)
+        return 1
+    finally:
+        end(process)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ def main() -> int:
     if os.geteuid() != 0:
         raise SystemExit("chroots and namespaces need root")
     need_programs({"buildah": "buildah", "debootstrap": "debootstrap", "unshare": "util-linux", "ip": "iproute2"})
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is mounted and runs ends with this program
     kept = PROJECT / "build/container"
     kept.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()

@@ -7,6 +7,7 @@ control groups of either version that may be made; takes about a minute.
 import argparse
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -153,6 +154,7 @@ def well(running: RunningDaemon) -> float:
 def main() -> int:
     """Return 0 when the daemon held out, 1 when it did not, 3 when it cannot be tried here."""
     argparse.ArgumentParser(prog="python -m tests.limits", description="fabricd in tight control groups.").parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # daemons and groups end with this program
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:

@@ -8,6 +8,7 @@ status 0: all is as it should be.
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -105,6 +106,7 @@ def main() -> None:
     """Run all checks."""
     if os.geteuid() != 0:
         raise SystemExit("a Slurm of one's own needs root")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster ends with this program
     before = set(Path("/dev/shm").glob("mpich_shm_*"))
     with TemporaryDirectory(prefix="fabricd-slurm-") as name:
         root, folder, files, prologs = (Path(name) / part for part in ("root", "cluster", "daemon", "prologs"))

@@ -5,13 +5,18 @@ repository's history, which the suite does not: that reads recorded documents.
 """
 
 import json
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+from demo.daemons import end
+from fabricd.errors import UnavailableError
 from tests.wire.versions import HERE, Version, at_commit
 
 _PEERS_SECONDS = 20.0
@@ -41,17 +46,24 @@ def main() -> int:
     if len(sys.argv) < 2:
         print("usage: python -m tests.wire COMMIT...", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # daemons and jobs end with this program
     faults = 0
     for commit in sys.argv[1:]:
         with at_commit(commit) as earlier:
             for daemon, client in ((earlier, HERE), (HERE, earlier)):
-                for what, fault in _check(daemon, client):
+                for what, fault in _outcomes(daemon, client):
                     faults += bool(fault)
-                    print(f"daemon of {daemon.name}, {what} of {client.name}: {fault or 'ok'}", flush=True)
-                fault = _replaced_under_a_job(daemon, client)
-                faults += bool(fault)
-                print(f"daemon of {daemon.name} replaced by {client.name} under its job: {fault or 'ok'}", flush=True)
+                    print(f"daemon of {daemon.name}, {what} {client.name}: {fault or 'ok'}", flush=True)
     return int(faults > 0)
+
+
+def _outcomes(daemon: Version, client: Version) -> Iterator[tuple[str, str]]:
+    """Yield what was tried, and what went wrong with it; "" for nothing."""
+    for check in (_check, _replaced_under_a_job):
+        try:
+            yield from check(daemon, client)
+        except (UnavailableError, OSError, subprocess.TimeoutExpired) as error:  # the other checks say more
+            yield f"{check.__name__.strip('_')} with", f"{type(error).__name__}: {error}"
 
 
 def _check(daemon: Version, client: Version) -> Iterator[tuple[str, str]]:
@@ -61,20 +73,20 @@ def _check(daemon: Version, client: Version) -> Iterator[tuple[str, str]]:
             first.wait_ready()
             for question in (["nodes"], ["topo"], ["topo", "--json"]):
                 status, said = client.fabricctl(*question, "--from", first.url)
-                yield f"fabricctl {' '.join(question)}", said[-300:] if status else ""
+                yield f"fabricctl {' '.join(question)} of", said[-300:] if status else ""
             rank = folder / "rank.py"
             rank.write_text(_RANK)
             command = ["run", "-n", "2", "--", sys.executable, str(rank)]
             status, said = client.fabricctl(*command, FABRICD_URL=f"unix:{first.socket}")
-            yield "ranks", "" if status == 0 and said.count("sum is right") == 2 else said[-600:]
+            yield "ranks of", "" if status == 0 and said.count("sum is right") == 2 else said[-600:]
             with client.daemon("b", folder, "--peer", first.url) as second:
                 second.wait_ready()
-                yield "peer", _until_known(second.url)
+                yield "peer of", _until_known(second.url)
 
 
-def _replaced_under_a_job(before: Version, after: Version) -> str:
-    """Start a job and, while it runs, another daemon in place of its own; return what went wrong."""
-    with tempfile.TemporaryDirectory(prefix="fabricd-wire-") as place:
+def _replaced_under_a_job(before: Version, after: Version) -> Iterator[tuple[str, str]]:
+    """Start a job and, while it runs, another daemon in place of its own."""
+    with tempfile.TemporaryDirectory(prefix="fabricd-wire-") as place, ExitStack() as stack:
         folder = Path(place)
         rank = folder / "rank.py"
         rank.write_text(_RANK)
@@ -82,6 +94,7 @@ def _replaced_under_a_job(before: Version, after: Version) -> str:
             first.wait_ready()
             url = f"unix:{first.socket}"
             job = before.start("fabricctl", "run", "-n", "2", "--", sys.executable, str(rank), place, FABRICD_URL=url)
+            stack.callback(end, job)
             deadline = time.monotonic() + _JOB_SECONDS
             while len(list(folder.glob("waits-*"))) < 2 and time.monotonic() < deadline and job.poll() is None:
                 time.sleep(0.05)
@@ -90,7 +103,8 @@ def _replaced_under_a_job(before: Version, after: Version) -> str:
             second.wait_ready()
             (folder / "go-on").touch()
             said = job.communicate(timeout=_JOB_SECONDS)[0]
-        return "" if job.returncode == 0 and said.count("sum is right") == 2 else said[-600:]
+        good = job.returncode == 0 and said.count("sum is right") == 2
+        yield "replaced under its job by", "" if good else f"status {job.returncode}: {said[-600:]}"
 
 
 def _until_known(url: str) -> str:

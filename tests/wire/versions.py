@@ -68,7 +68,9 @@ HERE = Version("this version", ROOT)
 def at_commit(commit: str) -> Iterator[Version]:
     """Yield an earlier version, unpacked for the time of the block."""
     archive = ["git", "archive", commit, "fabricd", "client"]
-    packed = subprocess.run(archive, cwd=ROOT, capture_output=True, check=True).stdout
+    packed = subprocess.run(archive, cwd=ROOT, capture_output=True, check=False)
+    if packed.returncode:
+        raise SystemExit(f"wire: {commit} cannot be had: {packed.stderr.decode().strip()}")
     with tempfile.TemporaryDirectory(prefix="fabricd-version-") as folder:
-        subprocess.run(["tar", "-x", "-C", folder], input=packed, check=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=packed.stdout, check=True)
         yield Version(commit, Path(folder))
