@@ -58,14 +58,15 @@ def _differing(trait: _Trait, nodes: Mapping[str, NodePorts]) -> Iterator[Findin
             yield _no_majority(trait, subject, by_node)
             continue
         for name in others:
+            port = _port_of(subject, nodes[name])
             yield Finding(
                 code=trait.code,
                 severity=trait.severity,
                 node=name,
-                subject=subject,
+                subject=port or subject,
                 what=f"{trait.what.format(subject=subject)} differ from the other nodes'",
                 evidence=(
-                    f"here {by_node[name]}{_port_of(subject, nodes[name])}",
+                    f"here {by_node[name]}" + (f" ({port})" if port else ""),
                     f"{usual} on {count} of {len(by_node)} nodes with these GPUs",
                 ),
                 fix=trait.fix,
@@ -74,7 +75,7 @@ def _differing(trait: _Trait, nodes: Mapping[str, NodePorts]) -> Iterator[Findin
 
 def _port_of(subject: str, one: NodePorts) -> str:
     """Return the name of a rail's port, for who is to look at its cable; "" for other subjects."""
-    return next((f" ({port.name})" for port in one.rails if f"rail {port.rail}" == subject), "")
+    return next((port.name for port in one.rails if f"rail {port.rail}" == subject), "")
 
 
 def _no_majority(trait: _Trait, subject: str, by_node: Mapping[str, str]) -> Finding:

@@ -17,6 +17,8 @@ from fabricd.units import natural_order
 
 #: In the order in which findings of one severity are told.
 _OF_A_NODE = (gpu_findings, pci_findings, port_findings, probe_findings)
+#: What is found of a port of a node, by itself and beside the other nodes': the latter says more.
+_OF_A_PORT, _BESIDE_OTHERS = ("port-slow", "port-down"), "rate-differs"
 #: Of one answer: beyond, the least are left out and counted.
 MAX_FINDINGS = 5000
 
@@ -76,6 +78,25 @@ def find(
         found += (replace(one, node=names[node_id]) for one in known.of_node(node_id, snapshot))
     if len(nodes) > 1:
         ports = {node_id: known.ports.of_node(node_id, snapshot) for node_id, snapshot in nodes.items()}
-        found += across_findings(ports, names, find_networks_of(ports).networks, measurements)
+        across = across_findings(ports, names, find_networks_of(ports).networks, measurements)
+        found = _told_once(found, list(across))
     found.sort(key=lambda one: (one.severity.rank, natural_order(one.node), one.code, natural_order(one.subject)))
     return Findings(findings=tuple(found[:MAX_FINDINGS]), nodes=len(nodes), left_out=max(0, len(found) - MAX_FINDINGS))
+
+
+def _told_once(of_nodes: Iterable[Finding], across: Iterable[Finding]) -> list[Finding]:
+    """Return all findings, but for those of a port that differs from the other nodes' by the same fault."""
+    told, ports = [], {}
+    for one in across:
+        if one.code == _BESIDE_OTHERS:
+            ports[one.node, one.subject] = one
+        else:
+            told.append(one)
+    for one in of_nodes:
+        port = ports.get((one.node, one.subject)) if one.code in _OF_A_PORT else None
+        if port is None:
+            told.append(one)
+        else:
+            evidence = (*port.evidence, *one.evidence)
+            ports[one.node, one.subject] = replace(port, evidence=evidence, also=(*port.also, one.code))
+    return [*told, *ports.values()]

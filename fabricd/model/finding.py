@@ -37,6 +37,8 @@ class Finding:
     what: str  #: one sentence
     evidence: tuple[str, ...] = ()  #: the facts that it rests on, a phrase each
     fix: str = ""  #: the next step
+    #: Codes of what else shows the same fault and is not told by itself, its facts among the evidence: "port-slow".
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,19 @@ def test_one_node_that_differs_is_named(code: str) -> None:
 
 def test_a_port_that_is_down_has_no_rate_to_compare() -> None:
     told = [one for one in found(cluster(unplugged)) if one.code == "rate-differs"]
-    assert [one.evidence for one in told] == [("here down (mlx5_2:1)", "50 GB/s on 3 of 4 nodes with these GPUs")]
+    assert [one.evidence[:2] for one in told] == [("here down (mlx5_2:1)", "50 GB/s on 3 of 4 nodes with these GPUs")]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "shown"),
+    [(slowed, "port-slow", "the others up to 50 GB/s"), (unplugged, "port-down", "7 alike")],
+)
+def test_a_port_that_differs_is_told_once_with_what_its_own_node_shows(change, code, shown) -> None:
+    (told,) = [one for one in found(cluster(change)) if "mlx5_2:1" in one.subject]
+    assert (told.code, told.also, told.severity) == ("rate-differs", (code,), Severity.ERROR)
+    assert shown in " ".join(told.evidence)
+    alone = cluster(change)[2]
+    assert [one.code for one in found([alone]) if one.subject == "mlx5_2:1"] == [code]
 
 
 @pytest.mark.parametrize(
