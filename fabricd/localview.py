@@ -98,6 +98,9 @@ _CHANNEL = re.compile(r"channel(\d{1,9})")
 _MAX_TEXT = 4096
 _EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _CAP_IPC_LOCK = 14
+#: The highest limit that nobody asked for. Source: systemd src/basic/def.h, HIGH_RLIMIT_MEMLOCK, which it takes itself,
+#: and before version 250 handed on: up to there, nobody has raised the limit for RDMA.
+_MEMLOCK_DEFAULT_BYTES = 64 << 20
 #: Of the first user namespace, the one in which the kernel asks for that capability.
 _ALL = ["0", "0", str(2**32 - 1)]
 _GPU_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]{36})\s*$", re.MULTILINE | re.IGNORECASE)
@@ -151,6 +154,15 @@ def collect(
 def imex_numbers(names: Iterable[str]) -> tuple[int, ...]:
     """Return the numbers of IMEX channels, ascending, by the names of their device nodes: ``channel0``."""
     return tuple(sorted(int(match[1]) for name in names if (match := _CHANNEL.fullmatch(name))))
+
+
+def locks_too_little(memlock_bytes: int | None) -> bool:
+    """Tell whether buffers for RDMA cannot be registered for long: what is registered is locked.
+
+    Args:
+        memlock_bytes: the limit; None is unlimited.
+    """
+    return memlock_bytes is not None and memlock_bytes <= _MEMLOCK_DEFAULT_BYTES
 
 
 def _memlock(proc_root: Path) -> int | None:

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 
-from fabricd.localview import LocalView
+from fabricd.localview import LocalView, locks_too_little
 from fabricd.model.finding import Finding, Severity
 from fabricd.model.snapshot import Snapshot
 from fabricd.units import format_size
 
-#: Below, registering buffers for RDMA fails sooner or later.
-_MEMLOCK_BYTES = 64 << 20
 #: Docker's default; NCCL takes some MB for each pair of ranks.
 _SHM_BYTES = 64 << 20
 _SHM = "/dev/shm"  # noqa: S108 - named, not used
@@ -37,7 +35,7 @@ def process_findings(view: LocalView, host: Snapshot | None) -> Iterator[Finding
         )
     if host is not None:
         yield from _hidden(view, host)
-    if view.memlock_bytes is not None and view.hcas and view.memlock_bytes <= _MEMLOCK_BYTES:
+    if view.memlock_bytes is not None and view.hcas and locks_too_little(view.memlock_bytes):
         yield Finding(
             code="memlock-low",
             severity=Severity.ERROR,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fabricd.graph.networks import find_networks
 from fabricd.graph.networks_routed_group import routed_roce
-from fabricd.localview import LocalView
+from fabricd.localview import LocalView, locks_too_little
 from fabricd.model.device import NetInterface
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
@@ -20,8 +20,6 @@ _NOT_FOR_MPI = {
     Transport.NVLINK: "NVLink carries memory of GPUs, and this engine moves memory of hosts",
     Transport.EFA: "the MPI engine is not set up for EFA; the same card's Ethernet is a candidate",
 }
-#: Less than this cannot be registered with an HCA by an MPI library that is to do anything.
-_MEMLOCK_MIN_BYTES = 64 << 20
 _MAX_REJECTED = 100
 #: A fabric of this prefix may be several: isolated rails all bear it.
 _DEFAULT_PREFIX = "fe80:0000:0000:0000"
@@ -142,7 +140,7 @@ def _fault(port: NetworkPort, place: Place, views: Mapping[int, LocalView], rdma
     if rdma:
         limits = [views[rank].memlock_bytes for rank in place.ranks]
         least = min((limit for limit in limits if limit is not None), default=None)
-        if least is not None and least < _MEMLOCK_MIN_BYTES:
+        if locks_too_little(least):
             return f"the memlock limit of {least} bytes is too low for RDMA (ulimit -l unlimited)"
         return ""
     interface = next(one for one in place.facts.interfaces if one.name == port.interface)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from fabricd import localview
-from fabricd.localview import LocalView, ViewGid, ViewHca, collect
+from fabricd.localview import LocalView, ViewGid, ViewHca, collect, locks_too_little
 from fabricd.model.codec import from_json, to_json
 from tests.support.tree import Link, Pipe, Tree
 
@@ -67,6 +67,11 @@ def test_the_limit_of_locked_memory_holds_without_the_capability_to_exceed_it(
     finally:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
     assert found.memlock_bytes == (None if may_exceed else 1 << 20)
+
+
+def test_a_limit_that_nobody_has_raised_is_too_little_for_rdma() -> None:
+    asked = (None, 64 << 10, 8 << 20, 64 << 20, (64 << 20) + 4096)
+    assert [locks_too_little(limit) for limit in asked] == [False, True, True, True, False]
 
 
 def test_interfaces_are_those_that_psutil_sees() -> None:

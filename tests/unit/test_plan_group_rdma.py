@@ -58,7 +58,7 @@ class TestRdma:
         ("fields", "words"),
         [
             ({"hcas": ()}, ""),
-            ({"memlock_bytes": 65536}, "memlock limit of 65536 bytes"),
+            ({"memlock_bytes": 64 << 20}, "memlock limit of 67108864 bytes"),
         ],
         ids=["not passed into the container", "memlock"],
     )
