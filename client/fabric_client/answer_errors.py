@@ -6,6 +6,9 @@ from fabricd.errors import AccessError, BusyError, ConfigError, FabricError, Inp
 from fabricd.model.codec import from_json
 from fabricd.model.problem import Problem
 
+#: Advice where an answer is none that a daemon gives.
+IS_IT = "is it a fabricd, or a proxy before one?"
+
 
 def error_from_answer(status: int, content: bytes, origin: str) -> FabricError:
     """Return the FabricError that an answer stands for.
@@ -19,9 +22,7 @@ def error_from_answer(status: int, content: bytes, origin: str) -> FabricError:
         problem = from_json(content, Problem)
     except ParseError:
         shown = " ".join(content[:120].decode("utf-8", "replace").split())
-        return FabricError(
-            f"{origin} answered with status {status}: {shown}", hint="is it a fabricd, or a proxy before one?"
-        )
+        return FabricError(f"{origin} answered with status {status}: {shown}", hint=IS_IT)
     kind = _classes_by_code().get(problem.code)
     if kind is None:  # an error of HTTP itself, or of a newer daemon
         kind = _CLASS_BY_STATUS.get(status, FabricError)

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from fabric_client.locate import DaemonAddress, find_tls
 from fabric_client.transport import Answer, TransientError, Transport
-from fabricd.errors import BusyError, FabricError
+from fabricd.errors import BusyError, FabricError, ParseError
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Connection:
             headers=headers,
             seconds=seconds + wait,
         )
-        if answer.status >= 400:
+        if answer.status >= 300:  # a daemon sends nobody elsewhere
             raise self._error(answer.status, answer.read())
         return answer
 
@@ -132,7 +132,12 @@ class Connection:
     def _decoded(self, content: bytes, kind: type[T], path: str) -> T:
         from fabricd.model.codec import from_json  # see ask
 
-        return from_json(content, kind, what=f"answer of {self.address} to {path}")
+        try:
+            return from_json(content, kind, what=f"answer of {self.address} to {path}")
+        except ParseError as error:
+            from fabric_client.answer_errors import IS_IT  # when there is one
+
+            raise ParseError(error.message, hint=IS_IT) from error
 
     def _error(self, status: int, content: bytes) -> FabricError:
         from fabric_client.answer_errors import error_from_answer  # when there is one

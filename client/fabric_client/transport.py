@@ -4,14 +4,17 @@ Standard library only: every rank loads this, and what can do more takes longer 
 """
 
 import http.client
+import math
 import select
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Self
+from typing import Self, cast
 from urllib.parse import quote, urlsplit
 
+from fabric_client.http_response import Response
 from fabric_client.locate import DaemonAddress
 from fabricd.errors import ParseError, UnreachableError
 
@@ -19,6 +22,10 @@ from fabricd.errors import ParseError, UnreachableError
 CONNECT_SECONDS = 5.0
 #: No answer is longer; a map of ten thousand nodes takes a quarter.
 _MAX_BYTES = 1 << 30
+#: A body comes within this time, or a line of one, however fast single bytes do.
+_WHOLE_SECONDS = 120.0
+#: Characters of a fault.
+_SHOWN = 200
 #: Connections kept for the next request.
 _KEPT = 4
 #: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH. Source: OpenSSL, x509_vfy.h.
@@ -65,9 +72,7 @@ class Answer:
         media_type: of the body, without parameters.
     """
 
-    def __init__(
-        self, transport: "Transport", connection: http.client.HTTPConnection, response: http.client.HTTPResponse
-    ) -> None:
+    def __init__(self, transport: "Transport", connection: http.client.HTTPConnection, response: Response) -> None:
         self.status = response.status
         self.media_type = (response.getheader("Content-Type") or "").partition(";")[0].strip()
         self._transport = transport
@@ -91,6 +96,7 @@ class Answer:
         if length is not None and length > _MAX_BYTES:
             self.close()
             raise ParseError(f"an answer of {length} bytes from {self._transport.address}")
+        self._response.reader.until = time.monotonic() + _WHOLE_SECONDS
         try:
             content = self._response.read() if length is not None else self._response.read(_MAX_BYTES + 1)
         except _BROKEN as error:
@@ -119,6 +125,7 @@ class Answer:
         try:
             if self._connection.sock is not None:
                 self._connection.sock.settimeout(seconds)
+            self._response.reader.until = time.monotonic() + _WHOLE_SECONDS
             line = self._response.readline(longest + 1)
         except _BROKEN as error:
             raise self._transport.not_reached(error) from None
@@ -132,6 +139,7 @@ class Answer:
         if connected is None or buffered is None:
             return False
         connected.settimeout(0)
+        self._response.reader.until = math.inf
         try:
             return bool(buffered.peek(1).strip(b"\r\n"))  # the end of a chunk is read with the next
         except _BROKEN:  # by TLS also: nothing yet. What is broken says so when it is read
@@ -208,7 +216,7 @@ class Transport:
             connected = True
             connection.sock.settimeout(seconds)
             connection.request(method, self._base + target, body=body, headers={**self._headers, **headers})
-            response = connection.getresponse()
+            response = cast(Response, connection.getresponse())
             if response.length is None and not response.chunked:  # its end could not be told from a break
                 response.close()
                 raise http.client.HTTPException("an answer without a length")
@@ -240,7 +248,8 @@ class Transport:
 
     def not_reached(self, error: Exception, *, connected: bool = True) -> UnreachableError:
         """Return what a fault of the connection means. It says all that the fault did: raise it ``from None``."""
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        told = getattr(error, "strerror", None) or str(error)  # which may quote what is no HTTP
+        reason = " ".join(told.split())[:_SHOWN] or type(error).__name__
         what = f"no answer from the daemon at {self.address}: {reason}"
         if isinstance(error, ssl.SSLError) and (hint := _tls_hint(error)):  # asking again would not help
             return UnreachableError(f"no TLS with the daemon at {self.address}: {_in_words(error)}", hint=hint)
@@ -259,7 +268,9 @@ class Transport:
                 if has_come(found.sock):  # between two requests that can only be its end
                     found.close()
                     found = None
-        found = found or self._make()
+        if found is None:
+            found = self._make()
+            found.response_class = Response
         self._busy.add(found)
         return found
 

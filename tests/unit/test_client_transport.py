@@ -3,14 +3,16 @@
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
 from fabric_client.connection import Connection
 from fabric_client.locate import parse_address
 from fabric_client.transport import TransientError
-from fabricd.errors import ParseError
+from fabricd.errors import FabricError, ParseError
+from fabricd.model.problem import Problem
+from tests.support.odd_server import answer, odd_server
 
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -124,6 +126,61 @@ def test_silence_is_given_up():
         with pytest.raises(TransientError, match="timed out"):
             connection.request("GET", "/a", wait=0.2, seconds=0.2)
         assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n",
+    ],
+)
+def test_what_trickles_is_given_up(monkeypatch, beginning):
+    monkeypatch.setattr("fabric_client.transport._WHOLE_SECONDS", 0.3)
+
+    def respond(_what, _headers, connection):
+        connection.sendall(beginning)
+        while True:
+            connection.sendall(b"x")
+            time.sleep(0.02)
+
+    with odd_server(respond) as url, closing(Connection(parse_address(url))) as connection:
+        begun = time.monotonic()
+        with pytest.raises(TransientError, match="it comes too slowly"):
+            connection.request("GET", "/a", seconds=0.3)
+        assert time.monotonic() - begun < 2
+
+
+def test_heads_without_end_are_given_up():
+    def respond(_what, _headers, connection):
+        while True:
+            connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    with (
+        odd_server(respond) as url,
+        closing(Connection(parse_address(url))) as connection,
+        pytest.raises(TransientError, match="it comes too slowly"),
+    ):
+        connection.request("GET", "/a", seconds=0.3)
+
+
+@pytest.mark.parametrize("said", [answer(status="302 Found", Location="/b"), answer(b"<!doctype html>")])
+def test_what_another_service_says_is_told_as_such(said):
+    with (
+        odd_server(lambda *_: said) as url,
+        closing(Connection(parse_address(url))) as connection,
+        pytest.raises(FabricError, match=r"302|malformed") as error,
+    ):
+        connection.get("/v1/node", Problem)
+    assert error.value.hint == "is it a fabricd, or a proxy before one?"
+
+
+def test_a_fault_quotes_a_part_of_what_is_no_http_in_one_line():
+    with server([b"x" * 5000 + b"\r\n"]) as (connection, _), pytest.raises(TransientError) as error:
+        connection.request("GET", "/a")
+    assert error.value.message.isprintable()
+    assert len(error.value.message) < 400
 
 
 def test_closing_ends_what_another_thread_waits_for():
