@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fabric_client.cli import run_command
 from fabric_client.cli.run_options import PLAIN, RunOptions, read_plainly
+from fabricd.errors import InputError
 
 COMMAND = ["python", "train.py", "-n", "7"]
 
@@ -119,3 +120,11 @@ except SystemExit as end:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "2 []"
     assert ended.stderr.startswith("fabricctl: a group cannot be called 'no group' (from --group)")
+
+
+@pytest.mark.parametrize(("words", "meant"), [(["--rank", "2"], "'--ranks'"), (["-n", "2", "--verbose"], None)])
+def test_an_option_that_there_is_not_is_no_command(words, meant, monkeypatch):
+    with pytest.raises(InputError, match=r"run has no option.*fabricctl run -n 4 -- python train\.py") as error:
+        by_typer([*words, "-n", "2", "--", "true"], monkeypatch)
+    assert ("did you mean" in str(error.value)) == (meant is not None)
+    assert (meant or "") in str(error.value)

@@ -6,8 +6,11 @@ import typer
 
 from fabric_client.cli.host_options import HostRankOption, MeetOption
 from fabric_client.cli.run_job import run_here
-from fabric_client.cli.run_options import MAX_HOSTS, MAX_RANKS, MIN_SECONDS, RunOptions
+from fabric_client.cli.run_options import MAX_HOSTS, MAX_RANKS, MIN_SECONDS, PLAIN, RunOptions
 from fabricd.errors import InputError
+from fabricd.nearest import nearest
+
+_EXAMPLE = "fabricctl run -n 4 -- python train.py"
 
 RanksOption = Annotated[int, typer.Option("-n", "--ranks", min=1, max=MAX_RANKS, help="How many ranks.")]
 GroupOption = Annotated[str | None, typer.Option("--group", help="The group's name; by default a random one.")]
@@ -50,7 +53,9 @@ def run(
     """
     command = context.args
     if not command:
-        raise InputError("no command to run", hint="fabricctl run -n 4 -- python train.py")
+        raise InputError("no command to run", hint=_EXAMPLE)
+    if command[0].startswith("-"):  # unknown options are let through, for they may be the command's
+        raise InputError(f"run has no option {command[0]!r}{nearest(command[0], PLAIN)}", hint=_EXAMPLE)
     options = RunOptions(
         ranks=ranks,
         group=group,
