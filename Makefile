@@ -35,7 +35,7 @@ test: setup-tests ## all tests, three files at a time; what failed beside others
 		python -m pytest --last-failed --last-failed-no-failures none $(ARGS); }
 
 test-etcd: setup-tests ## etcd and daemons killed in turn, for a minute
-	@FABRICD_KILL_SECONDS=60 python -m pytest tests/e2e/test_etcd_daemons.py tests/e2e/test_etcd_membership.py $(ARGS)
+	@FABRICD_CI=1 FABRICD_KILL_SECONDS=60 python -m pytest tests/e2e/test_etcd_daemons.py tests/e2e/test_etcd_membership.py $(ARGS)
 
 test-mpi4py: setup-tests ## mpi4py's own tests under fabricctl run and under mpiexec; 20 min and more
 	@python -m tests.mpi4py_suite $(ARGS)
