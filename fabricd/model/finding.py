@@ -30,7 +30,7 @@ class Severity(StrEnum):
 class Finding:
     """One thing that is wrong, with the facts that show it and what to do."""
 
-    code: str  #: stable, and a heading of docs/findings.md: "nvlink-down"
+    code: str  #: stable, and a row of docs/findings.md or docs/messages.md: "nvlink-down"
     severity: Severity
     node: str = ""  #: display name; "" the cluster, or this process
     subject: str = ""  #: "gpu3", "mlx5_1:1", "10.1.0.0/24"; "" the node itself

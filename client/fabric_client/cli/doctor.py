@@ -1,16 +1,16 @@
 """``fabricctl doctor``: what is wrong with a job's nodes, between them, and with this process; for prologs, too."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
+from fabric_client.cli.findings_show import show_findings
 from fabric_client.cli.job_nodes import JobNodes, JobNodesOption, job_nodes
-from fabric_client.cli.show import console, print_json, text
+from fabric_client.cli.show import print_json
 from fabric_client.cli.source import FromOption, JsonOption, Source, load
 from fabric_client.joining import local_view
 from fabricd.errors import InputError, UnknownNameError
@@ -20,16 +20,13 @@ from fabricd.findings.find import find
 from fabricd.findings.process import process_findings
 from fabricd.model.finding import MAX_HOSTLIST, Finding, Findings, Severity
 from fabricd.smallfile import read_bytes
-from fabricd.units import format_count
 
 #: A daemon looks at thousands of nodes within this time.
 _SECONDS = 90.0
-_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 #: What NCCL reads beside the environment, which counts before the user's file, and that before the host's. Source:
 #: NCCL's documentation of environment variables.
 _NCCL_FILE, _USER_FILE, _HOST_FILE = "NCCL_CONF_FILE", "~/.nccl.conf", "/etc/nccl.conf"
 _MAX_FILE = 64 * 1024
-_SHOWN_NODES = 6
 
 AtLeastOption = Annotated[
     Severity, typer.Option("--at-least", help="Leave out what matters less: error, warning or note.")
@@ -72,7 +69,7 @@ def doctor(
     if as_json:
         print_json(replace(found, findings=tuple(kept)))
     else:
-        _show(kept, found)
+        show_findings(kept, found)
     if any(one.severity is not Severity.NOTE for one in kept):
         raise typer.Exit(1)
 
@@ -126,37 +123,3 @@ def _settings() -> Iterator[tuple[str, Mapping[str, str]]]:
         found = {key.strip(): value.strip() for key, equals, value in pairs if equals}
         yield str(path), {key: value for key, value in found.items() if key not in known}
         known |= found.keys()
-
-
-def _show(kept: Sequence[Finding], found: Findings) -> None:
-    out = console()
-    for alike in _grouped(kept):
-        first = alike[0]
-        where = _nodes(one.node for one in alike)
-        head = f"{first.severity.value:8} {first.code}"
-        out.print(Text.assemble(text(head, _STYLES[first.severity]), text(f"  {where}" if where else "")))
-        out.print(text(f"         {first.what}"))
-        if first.evidence:
-            more = "; and the like" if any(one.evidence != first.evidence for one in alike) else ""
-            out.print(text(f"         because: {'; '.join(first.evidence)}{more}"))
-        if first.fix:
-            out.print(text(f"         next: {first.fix}"))
-    if found.left_out:
-        out.print(text(f"{found.left_out} more were left out; ask for fewer nodes: --nodes", "yellow"))
-    counts = [sum(one.severity is severity for one in kept) for severity in Severity]
-    told = ", ".join(format_count(count, severity.value) for count, severity in zip(counts, Severity, strict=True))
-    out.print(f"{told} on {format_count(found.nodes, 'node')}")
-
-
-def _grouped(findings: Iterable[Finding]) -> Iterator[Sequence[Finding]]:
-    """Yield findings that say the same of several nodes together, in the order in which they come."""
-    groups: dict[tuple[str, str], list[Finding]] = {}
-    for one in findings:
-        groups.setdefault((one.code, one.what), []).append(one)
-    yield from groups.values()
-
-
-def _nodes(names: Iterable[str]) -> str:
-    found = list(dict.fromkeys(filter(None, names)))
-    shown = ", ".join(found[:_SHOWN_NODES])
-    return shown + (f" and {len(found) - _SHOWN_NODES} more" if len(found) > _SHOWN_NODES else "")

@@ -25,6 +25,7 @@ COMMANDS = {
     "nodes": "nodes",
     "networks": "networks",
     "doctor": "doctor",
+    "read-log": "read_log",
     "watch": "watch",
     "order": "order",
     "env": "env",

@@ -41,6 +41,13 @@ PAGES: Mapping[str, Page] = {
         reads=f"{_FROM}; SLURM_JOB_NODELIST; what this process sees; its NCCL_*, GLOO_* and UCX_* settings, nccl.conf",
         status="1 where an error or a warning is left, or otherwise; 2 for wrong input, 3 when nothing answers",
     ),
+    "read-log": Page(
+        "Tell what a job's log says: networks, and what messages mean",
+        ("fabricctl read-log slurm-4711.out", "fabricctl read-log rank*.log --from c.jsonl.gz --json"),
+        reads="the logs; the daemon of this host where there is one, or what --from names",
+        status="1 where an error or a warning is found, or otherwise; 2 for wrong input, 3 when --from names a daemon "
+        "that does not answer",
+    ),
     "watch": Page(
         "Tell what changes in the cluster's map, as it happens",
         ("fabricctl watch --past", "fabricctl watch --node gpu-0017 --json"),

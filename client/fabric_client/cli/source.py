@@ -139,7 +139,7 @@ def load(origin: str | None) -> Source:
         cluster = connection.get("/v1/cluster", ClusterStatus, params={"summary": "1"})
         names = {status.node_id: status.name for status in cluster.nodes if status.was_seen}
         return Source(name=str(connection.address), nodes=DaemonNodes(connection, names), connection=connection)
-    with _opened(origin or "-") as (stream, name):
+    with opened(origin or "-") as (stream, name):
         if is_cluster(stream.peek(4096)):
             with no_collecting():
                 cluster = read_cluster(stream, what=name)
@@ -168,7 +168,7 @@ def load_cluster(origin: str | None, *, whole: bool) -> ClusterStatus:
     if connection is not None:
         asked = {} if whole else {"summary": "1", "networks": "1"}
         return connection.get("/v1/cluster", ClusterStatus, params=asked)
-    with _opened(origin or "-") as (stream, name):
+    with opened(origin or "-") as (stream, name):
         if not is_cluster(stream.peek(4096)):
             raise InputError(f"{name} is no cluster", hint="`fabricctl capture-cluster FILE` writes one")
         with no_collecting():
@@ -191,7 +191,7 @@ def read_input(origin: str) -> bytes:
     Raises:
         InputError: it cannot be read, is empty or too large.
     """
-    with _opened(origin) as (stream, name):
+    with opened(origin) as (stream, name):
         return _read_all(stream, name)
 
 
@@ -211,8 +211,8 @@ def _daemon(origin: str | None) -> Connection | None:
 
 
 @contextmanager
-def _opened(origin: str) -> Iterator[tuple[BufferedReader, str]]:
-    """Open a file or standard input, with its name for people.
+def opened(origin: str) -> Iterator[tuple[BufferedReader, str]]:
+    """Open a file, or standard input for ``-``, with its name for people.
 
     Raises:
         InputError: it cannot be read.

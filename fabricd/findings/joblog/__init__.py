@@ -1,0 +1,1 @@
+"""What a job's log says of its networks: lines of NCCL, and what other libraries print when something is wrong."""
