@@ -27,13 +27,17 @@ def sick(tmp_path: Path) -> Path:
 def cluster(tmp_path: Path, sick: Path) -> Path:
     """Three nodes alike, one of which is sick."""
     machines = [hgx("dgx-05"), hgx("dgx-06"), from_json(sick.read_bytes(), Snapshot, what="a node")]
+    file = tmp_path / "cluster.json"
+    file.write_bytes(to_json(cluster_of(*machines)))
+    return file
+
+
+def cluster_of(*machines: Snapshot) -> ClusterStatus:
     nodes = tuple(
         NodeStatus(node_id=one.node.node_id, name=one.node.name, state=NodeState.OK, schema=1, snapshot=one)
         for one in machines
     )
-    file = tmp_path / "cluster.json"
-    file.write_bytes(to_json(ClusterStatus(instance="x", generation=1, nodes=nodes)))
-    return file
+    return ClusterStatus(instance="x", generation=1, nodes=nodes)
 
 
 def test_each_finding_names_facts_and_the_next_step(fabricctl, sick):
@@ -52,6 +56,24 @@ def test_a_prolog_goes_by_the_exit_status(fabricctl, sick, cluster):
     assert fabricctl("doctor", "--from", sick, "--ignore", "nvlink-down")[0] == 0
     assert fabricctl("doctor", "--from", cluster, "--nodes", "dgx-[05-06]")[0] == 0
     assert fabricctl("doctor", "--from", cluster, "--nodes", "dgx-[06-07]", "--at-least", "error")[0] == 1
+
+
+def test_what_is_ignored_does_not_take_with_it_what_else_shows_the_fault(fabricctl, tmp_path):
+    slow = hgx("dgx-07")
+    port = replace(slow.hcas[2].ports[0], rate_bytes_per_second=25 * 10**9)
+    slow = replace(slow, hcas=(*slow.hcas[:2], replace(slow.hcas[2], ports=(port,)), *slow.hcas[3:]))
+    file = tmp_path / "cluster.json"
+    file.write_bytes(to_json(cluster_of(hgx("dgx-05"), hgx("dgx-06"), slow)))
+
+    def codes(*ignored):
+        words = [word for code in ignored for word in ("--ignore", code)]
+        told = json.loads(fabricctl("doctor", "--from", file, "--json", *words)[1])
+        return [one["code"] for one in told["findings"] if one["node"] == "dgx-07" and one["severity"] != "note"]
+
+    assert codes() == ["rate-differs"]
+    assert codes("port-slow") == ["rate-differs"]
+    assert codes("rate-differs") == ["port-slow"]
+    assert codes("rate-differs", "port-slow") == []
 
 
 def test_wrong_input_is_told(fabricctl, sick, tmp_path):

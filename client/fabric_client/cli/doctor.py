@@ -1,7 +1,7 @@
 """``fabricctl doctor``: what is wrong with a job's nodes, between them, and with this process; for prologs, too."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -64,7 +64,7 @@ def doctor(
     found = _found(source, nodes)
     if source.connection is not None:
         found = replace(found, findings=(*found.findings, *_here(source)))
-    kept = [one for one in found.findings if one.severity.rank <= at_least.rank and one.code not in hidden]
+    kept = [one for one in _without(hidden, found.findings) if one.severity.rank <= at_least.rank]
     kept.sort(key=lambda one: one.severity.rank)
     if as_json:
         print_json(replace(found, findings=tuple(kept)))
@@ -72,6 +72,14 @@ def doctor(
         show_findings(kept, found)
     if any(one.severity is not Severity.NOTE for one in kept):
         raise typer.Exit(1)
+
+
+def _without(codes: set[str], findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings that are not left out; those that stand for another kind, too, as that one where it is not."""
+    for one in findings:
+        code = next((code for code in (one.code, *one.also) if code not in codes), None)
+        if code is not None:
+            yield replace(one, code=code)
 
 
 def _found(source: Source, nodes: str | None) -> Findings:
