@@ -54,6 +54,19 @@ class _Commands(TyperGroup):
         self._load(*([cmd_name] if cmd_name in COMMANDS else COMMANDS))
         return super().get_command(ctx, cmd_name)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that is named.
+
+        Raises:
+            UsageError: its words are wrong; with what to do.
+        """
+        from fabric_client.cli.usage import UsageError, with_advice
+
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            raise with_advice(error) from None
+
     def _load(self, *names: str) -> None:
         for name in names:
             if name not in self.commands:
