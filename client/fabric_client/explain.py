@@ -36,7 +36,8 @@ def plan_lines(plan: GroupPlan) -> list[str]:
         hosts.setdefault(part.host_index, []).append(part.rank)
     names = {part.host_index: part.node for part in plan.ranks}
     shown = [
-        f"{names[index]} has ranks {format_ranges(ranks)}" for index, ranks in sorted(hosts.items())[:_HOSTS_SHOWN]
+        f"{names[index]} has rank{'s' if len(ranks) > 1 else ''} {format_ranges(ranks)}"
+        for index, ranks in sorted(hosts.items())[:_HOSTS_SHOWN]
     ]
     more = f", and {len(hosts) - _HOSTS_SHOWN} more" if len(hosts) > _HOSTS_SHOWN else ""
     lines = [f"hosts: {len(hosts)} ({'; '.join(shown)}{more})"]

@@ -91,7 +91,9 @@ def plan_group(
 
 
 def _in_memory(engine: str, hosts: Hosts, views: Mapping[int, LocalView]) -> GroupPlan:
-    because = f"{_ranks(len(views))} on {hosts.places[0].name} share memory, so no network is used"
+    where = f"on {hosts.places[0].name}"
+    told = f"{len(views)} ranks {where} share memory" if len(views) > 1 else f"the only rank is {where}"
+    because = f"{told}, so no network is used"
     shared = (Setting(name="UCX_TLS", value="self,sm", because="all ranks share memory"),)
     return _plan(engine, hosts, dict.fromkeys(views, shared), {}, (), (because,))
 
@@ -179,7 +181,9 @@ def _with_gloo(engine: str, plan: Callable[[str], GroupPlan]) -> GroupPlan:
 def _on_loopback(engine: str, hosts: Hosts) -> GroupPlan:
     port = loopback_of(hosts.places[0].view, hosts.places[0].name)
     ranks = range(len(hosts.host_of))
-    because = f"{_ranks(len(ranks))} on {hosts.places[0].name} are in one network namespace, so no network is used"
+    where = f"on {hosts.places[0].name}"
+    told = f"{len(ranks)} ranks {where} are in one network namespace" if len(ranks) > 1 else f"the only rank is {where}"
+    because = f"{told}, so no network is used"
     ports = dict.fromkeys(ranks, (port,)) if port else {}
     return _plan(engine, hosts, dict.fromkeys(ranks, loopback_settings(port)), ports, (), (because,))
 
@@ -187,9 +191,9 @@ def _on_loopback(engine: str, hosts: Hosts) -> GroupPlan:
 def _because(hosts: Hosts, best: Rated) -> tuple[str, ...]:
     shown = "; ".join(str(place) for place in hosts.places[:_SHOWN])
     more = f"; {len(hosts.places) - _SHOWN} more" if len(hosts.places) > _SHOWN else ""
-    lines = [f"{_ranks(len(hosts.host_of))} on {hosts.count} hosts: {shown}{more}"]
+    lines = [f"{len(hosts.host_of)} ranks on {hosts.count} hosts: {shown}{more}"]
     if len(hosts.places) < hosts.count:
-        lines[0] = f"{_ranks(len(hosts.host_of))}, not all of which share memory: {shown}{more}"
+        lines[0] = f"{len(hosts.host_of)} ranks, not all of which share memory: {shown}{more}"
         lines.append("ranks that are on one host and share no memory talk over its network interface")
     lines.append(f"{best.candidate.name} joins them: {best.candidate.reason}")
     if best.evidence is not Evidence.MEASURED:
@@ -205,10 +209,6 @@ def _about_islands(islands: Sequence[Island], best: Rated) -> Iterator[str]:
         leaders = ", ".join(str(one.leader) for one in islands[:_SHOWN])
         yield f"{len(islands)} islands: ranks {'; '.join(told)}{more}"
         yield f"this engine talks over {best.candidate.name} inside them too; in steps only leaders {leaders} would"
-
-
-def _ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count} ranks"
 
 
 def _no_network(hosts: Hosts, networks: Sequence[NetworkChoice]) -> NoNetworkError:

@@ -224,7 +224,7 @@ def test_explain_tells_the_plan_in_a_few_lines():
     assert explain_communicator(runner, identity).splitlines() == [
         "group g: rank 1 of 4 (from RANK and WORLD_SIZE), engine test",
         "rendezvous: watched, daemon at http://a:1",
-        "hosts: 2 (node0 has ranks 0-2; node1 has ranks 3)",
+        "hosts: 2 (node0 has ranks 0-2; node1 has rank 3)",
         "chosen 10.1.0.0/24 (ethernet, virtual, 1.2 GB/s, 20 us, measured 3 s ago): the only one",
         "not    n1/lo: a loopback leads nowhere",
         "4 ranks on 2 hosts",

@@ -27,9 +27,10 @@ def _row(switch: IbSwitch) -> tuple[object, ...]:
     own = ", ".join(f"{link.local_port} ({_speed(link)})" for link in switch.links if link.local_port)
     up = [link for link in switch.links if not link.local_port]
     speeds = ", ".join(f"{count} of {speed}" for speed, count in Counter(map(_speed, up)).items())
-    told = f"{speeds} to {len({link.peer for link in up})} switches" if up else "none"
+    switches = len({link.peer for link in up})
+    told = f"{speeds} to {switches} switch{'es' if switches > 1 else ''}" if up else "none"
     return switch.name, "?" if switch.lid is None else switch.lid, own, switch.hca_links, told
 
 
 def _speed(link: IbLink) -> str:
-    return f"{link.width or '?'}x {link.speed or '?'}"
+    return f"{link.width or '?'}x {link.speed or '?'}" if link.width or link.speed else "unknown speed"

@@ -8,7 +8,7 @@ from pathlib import Path
 from fabricd.model.path import Transport
 from fabricd.model.plan import NetworkChoice
 from fabricd.smallfile import read_bytes
-from fabricd.units import format_bandwidth, format_latency, format_size
+from fabricd.units import format_bandwidth, format_count, format_latency, format_size
 
 _BY_TCP = (Transport.ETHERNET, Transport.INTERNET)
 #: Half of what the C library maps anew, so that a buffer and what else a rank takes stay in memory that it has.
@@ -59,7 +59,7 @@ def choose_piece_size(
     level, nbytes, sharing = cache
     ranks = max(1, math.ceil(ranks_on_host * min(sharing, len(cpus)) / len(cpus)))
     piece = min(FEWEST_SWITCHES_BYTES, max(_LEAST_BYTES, nbytes // ranks // _PIECES_IN_CACHE))
-    return PieceSize(piece, f"an L{level} cache of {format_size(nbytes)} for {ranks} ranks")
+    return PieceSize(piece, f"an L{level} cache of {format_size(nbytes)} for {format_count(ranks, 'rank')}")
 
 
 def _between_hosts(size: int, network: NetworkChoice | None, caches: Path) -> PieceSize:
