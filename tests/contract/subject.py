@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric_client import Communicator, ReduceOp, create_communicator
+from fabric_client import Communicator, create_communicator
 from tests.support.nccl_library import HostArray, HostDevice
 
 Array = NDArray[Any]
@@ -28,10 +28,8 @@ class Subject:
     numeric: str
     #: Data that are only moved, in addition.
     moved: tuple[Any, ...]
-    ops: tuple[ReduceOp, ...] = tuple(ReduceOp)
     put: Callable[[Array], Any] = _same  #: a copy in the engine's memory; it can be sliced and reshaped as NumPy's
     get: Callable[[Any], Any] = _same  #: back; what is no array of the engine comes back as it is
-    is_array: Callable[[Any], bool] = lambda value: isinstance(value, np.ndarray)
     tags: bool = True
     wide16: bool = True  #: 16-bit floats are reduced in float32 and rounded once
     splits: bool = True
@@ -63,7 +61,6 @@ SUBJECTS = {
         moved=(">i4", "M8[ns]", "h"),
         put=lambda array: HostArray(np.copy(array)),
         get=lambda value: value.data if isinstance(value, HostArray) else value,
-        is_array=lambda value: isinstance(value, HostArray),
         tags=False,
         wide16=False,
         crosses=False,

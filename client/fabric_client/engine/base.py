@@ -1,7 +1,7 @@
 """What an engine offers to a communicator. An engine translates a plan; it does not discover."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from fabric_client.ops import ReduceOp
 from fabric_client.pending import Pending
@@ -15,31 +15,12 @@ class PendingEngine(Pending, Protocol):
         ...
 
 
-class Buffer(Protocol):
-    """A checked array in an engine's own form: a NumPy array, or a description of device memory."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Elements along each axis; contiguous in C order."""
-        ...
-
-    @property
-    def dtype(self) -> Any:
-        """A ``numpy.dtype``."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        ...
-
-    def __getitem__(self, part: slice, /) -> Self:
-        """Return some rows, as a view of the same memory."""
-        ...
-
-
 class ArrayDoor(Protocol):
-    """Turns users' arrays into an engine's buffers and back: a wrong array is an error here, at nobody's expense."""
+    """Turns users' arrays into an engine's buffers and back: a wrong array is an error here, at nobody's expense.
+
+    A buffer is a checked array in an engine's own form, NumPy's or a description of device memory, contiguous in C
+    order. It has ``shape``, ``dtype`` (a ``numpy.dtype``) and ``nbytes``; a slice of it is some rows of the same memory.
+    """
 
     def as_input(self, array: object, what: str = "array") -> Any:
         """Return a buffer to read from; what is not contiguous is copied.

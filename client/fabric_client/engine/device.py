@@ -83,7 +83,7 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceArray:
-    """Contiguous memory of a device; see :class:`fabric_client.engine.base.Buffer`."""
+    """Contiguous memory of a device: a buffer; see :class:`fabric_client.engine.base.ArrayDoor`."""
 
     owner: Any  #: the user's array, or one of ``Device.empty``; keeps the memory alive
     address: int
