@@ -19,7 +19,7 @@ class ArrayDoor(Protocol):
     """Turns users' arrays into an engine's buffers and back: a wrong array is an error here, at nobody's expense.
 
     A buffer is a checked array in an engine's own form, NumPy's or a description of device memory, contiguous in C
-    order. It has ``shape``, ``dtype`` (a ``numpy.dtype``) and ``nbytes``; a slice of it is some rows of the same memory.
+    order. It has ``shape``, ``dtype`` (a ``numpy.dtype``) and ``nbytes``; a slice of it is rows of the same memory.
     """
 
     def as_input(self, array: object, what: str = "array") -> Any:
