@@ -20,6 +20,7 @@ from fabricd.tls import KeyPair, client_context
 _OWN_CERTIFICATE = ("FABRICD_CERTIFICATE_FILE", "FABRICD_KEY_FILE")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _BARE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d+)?")  # a host, and maybe a port
+_MAX_HOST = 260
 #: Where a daemon is asked for that nothing names.
 _DEFAULT = "the default address"
 
@@ -96,15 +97,19 @@ def parse_address(text: str, *, source: str = "an argument") -> DaemonAddress:
     except ValueError:
         fine, port = False, None
     if not fine:
-        meant = f"; did you mean http://{text}?" if _BARE.fullmatch(text[:80]) else ""
         raise InputError(
-            f"not a daemon's address: {text[:80]!r} (from {source}){meant}",
+            f"not a daemon's address: {text[:80]!r} (from {source}){with_scheme(text)}",
             hint=f"expected http://HOST:{DEFAULT_PORT}, https://HOST or unix:/path/to.sock",
         )
     base = text.rstrip("/")
     if port is None and parts.scheme == "http" and parts.path in ("", "/"):
         base = f"{base}:{DEFAULT_PORT}"
     return DaemonAddress(url=base, source=source)
+
+
+def with_scheme(text: str) -> str:
+    """Return ``"; did you mean http://...?"`` for a host, or a host and its port, and ``""`` for other texts."""
+    return f"; did you mean http://{text}?" if len(text) <= _MAX_HOST and _BARE.fullmatch(text) else ""
 
 
 def find_token(environ: Mapping[str, str] | None = None) -> str | None:

@@ -99,7 +99,8 @@ def identify(scope: Mapping[str, Any], grants: Grants) -> Caller:
         f"no line of access_file is for the certificate of {', '.join(names)[:200]}"
         if names
         else "requests from beyond this host need a bearer token",
-        hint="send Authorization: Bearer TOKEN, the content of the daemon's token_file or a token of its access_file",
+        hint="send Authorization: Bearer TOKEN, the content of the daemon's token_file or a token of its access_file; "
+        "fabricctl and programs send what is in the file that FABRICD_TOKEN_FILE names",
     )
 
 

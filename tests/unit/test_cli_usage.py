@@ -16,6 +16,12 @@ NODE_FILE = "capture.txt"
         (["topo", NODE_FILE], f"\nDid you mean: fabricctl topo --from {NODE_FILE}"),
         (["simulate", "h100"], "\nExample: fabricctl simulate"),  # its --nodes is a number
         (["nodes", "--form", "x"], "(Possible options: --from)"),
+        (
+            ["nodes", "--from", "10.0.0.1:7470"],
+            "No such file or directory; did you mean http://10.0.0.1:7470? "
+            "(a file, or an address: http://HOST:7470, unix:/path)",
+        ),
+        (["nodes", "--from", NODE_FILE], "`fabricctl topo --from` shows one machine)"),
         (["doctr"], "No such command 'doctr'. Did you mean 'doctor'?"),
     ],
 )

@@ -13,7 +13,7 @@ import typer
 
 from fabric_client.cli.closing import at_end
 from fabric_client.connection import Connection
-from fabric_client.locate import find_daemon, find_token
+from fabric_client.locate import find_daemon, find_token, with_scheme
 from fabricd.errors import InputError, UnknownNameError
 from fabricd.graph.nccl_xml_read import read
 from fabricd.graph.nccl_xml_types import NcclTopology
@@ -170,7 +170,10 @@ def load_cluster(origin: str | None, *, whole: bool) -> ClusterStatus:
         return connection.get("/v1/cluster", ClusterStatus, params=asked)
     with opened(origin or "-") as (stream, name):
         if not is_cluster(stream.peek(4096)):
-            raise InputError(f"{name} is no cluster", hint="`fabricctl capture-cluster FILE` writes one")
+            raise InputError(
+                f"{name} is no cluster",
+                hint="`fabricctl capture-cluster` and `simulate` write one; `fabricctl topo --from` shows one machine",
+            )
         with no_collecting():
             return read_cluster(stream, what=name)
 
@@ -226,7 +229,8 @@ def opened(origin: str) -> Iterator[tuple[BufferedReader, str]]:
                 yield file, name
     except OSError as error:
         expected = "a file, or an address: http://HOST:7470, unix:/path"
-        raise InputError(f"cannot read {origin}: {error.strerror}", hint=expected) from error
+        meant = with_scheme(origin) if ":" in origin else ""
+        raise InputError(f"cannot read {origin}: {error.strerror}{meant}", hint=expected) from error
 
 
 def _read_all(stream: BufferedReader, name: str) -> bytes:
