@@ -138,12 +138,17 @@ def _remove_stale(path: Path) -> None:
         raise _in_use(path, str(peer_credentials(probe)[0]))
 
 
-def _in_use(path: Path, pid: str) -> UnavailableError:
-    who = f"process {pid}" if pid not in ("", "0") else "another process"  # 0: of another PID namespace
+def _in_use(path: Path, told: str) -> UnavailableError:
+    """Return the error that names who listens.
+
+    Args:
+        path: where.
+        told: its pid, as the lock's file has it: perhaps another program's; 0 for one of another PID namespace.
+    """
+    pid = int(told) if told.isascii() and told.isdigit() else 0
+    who = f"process {pid}" if pid else "another process"
     with suppress(OSError):
-        command = (
-            Path(f"/proc/{int(pid or 0)}/cmdline").read_bytes()[:200].replace(b"\0", b" ").decode("utf-8", "replace")
-        )
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()[:200].replace(b"\0", b" ").decode("utf-8", "replace")
         who += f" ({command.strip()})"
     return UnavailableError(f"{who} listens at {path} already", hint="stop it, or choose another socket with --socket")
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 from fabricd import log
 from fabricd.api.services import Services
@@ -15,8 +16,14 @@ from fabricd.credentials import Credentials, contradictions, expiry, files_signa
 from fabricd.daemon.notify import Notifier
 from fabricd.errors import ConfigError, FabricError
 
+T = TypeVar("T")
+
 _log = logging.getLogger("fabricd.daemon")
 
+#: Files of a server that is gone do not answer at all.
+READ_SECONDS = 20.0
+#: Reads that hang, each in a thread, after which there are no more.
+_MOST_HANGING = 8
 #: Between two looks at the files of tokens and certificates.
 LOOK_SECONDS = 5.0
 
@@ -40,6 +47,7 @@ class Reloader:
         self._notifier = notifier
         self._one = asyncio.Lock()
         self._waits = False
+        self._hanging: set[asyncio.Future[object]] = set()  # reads that did not end in time
 
     def begins(self) -> bool:
         """Whether a signal needs a reload of its own: one that has not begun yet will read what it is about, too."""
@@ -65,7 +73,7 @@ class Reloader:
             self._waits = False
             self._notifier.reloading()
             try:
-                self._take(await in_thread(self._read, name="reload"))
+                self._take(await self._in_time(self._read))
             except FabricError as error:
                 self._services.metrics.reloads.labels("failed").inc()
                 _log.error("the configuration stays as it is: %s", error)
@@ -89,14 +97,40 @@ class Reloader:
                 continue  # there are no such files
             async with self._one:
                 config = services.config
-                now = await in_thread(partial(files_signature, config), name="credentials")
-                if now not in (seen, services.credentials.signature):
-                    seen = now
-                    await self._read_files(config)
+                try:
+                    now = await self._in_time(partial(files_signature, config))
+                    if now not in (seen, services.credentials.signature):
+                        seen = now
+                        await self._read_files(config)
+                except ConfigError as error:
+                    services.nodes.set_faults("files", error.faults)
+                else:
+                    services.nodes.set_faults("files", ())
+
+    async def _in_time(self, read: Callable[[], T]) -> T:
+        """Return what files hold, read in a thread.
+
+        Raises:
+            ConfigError: they do not answer.
+        """
+        if len(self._hanging) >= _MOST_HANGING:
+            raise ConfigError([f"files that were read {_MOST_HANGING} times before have not answered yet"])
+        reading = asyncio.ensure_future(in_thread(read, name="reload"))
+        done, _ = await asyncio.wait({reading}, timeout=READ_SECONDS)
+        if not done:
+            self._hanging.add(reading)
+            reading.add_done_callback(self._answered_late)
+            raise ConfigError([f"a file does not answer within {READ_SECONDS:g} s: is it on a server that is gone?"])
+        return reading.result()
+
+    def _answered_late(self, reading: asyncio.Future[Any]) -> None:
+        self._hanging.discard(reading)
+        if not reading.cancelled():
+            reading.exception()  # nobody waits for it any more
 
     async def _read_files(self, config: Config) -> None:
         faults: list[str] = []
-        found = await in_thread(lambda: read_credentials(config, faults), name="credentials")
+        found = await self._in_time(lambda: read_credentials(config, faults))
         faults += contradictions(config, found)
         self._services.nodes.set_faults("credentials", tuple(faults))
         if faults:

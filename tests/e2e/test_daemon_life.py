@@ -1,5 +1,6 @@
 """A real daemon's life: signals, sockets, supervisor, reload, and its end whatever clients do."""
 
+import fcntl
 import json
 import os
 import signal
@@ -197,6 +198,16 @@ def test_a_socket_that_some_other_program_listens_at_is_left_alone(tmp_path):
         assert status == 1
         assert f"process {os.getpid()}" in said
         assert path.is_socket()
+
+
+def test_a_lock_with_anything_in_it_is_told_as_taken(tmp_path):
+    path = tmp_path / "x.sock.lock"
+    path.write_bytes(b"no pid \xff 12")
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        status, said = ended("serve", "--port", "0", "--socket", str(tmp_path / "x.sock"))
+    assert status == 1
+    assert "another process listens at" in said
 
 
 def test_a_file_in_the_sockets_place_is_left_alone(tmp_path):
