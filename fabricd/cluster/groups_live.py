@@ -71,7 +71,7 @@ class Group:
 
     def has_answer(self, fence: int | None) -> bool:
         """Whether there is an answer to a join, or to those who came to a fence."""
-        return self.state.plan is not None if fence is None else fence == self.state.rounds_done - 1
+        return self.state.plan is not None if fence is None else self.state.fences.answers(fence)
 
     def join_answer(self, rank: int) -> bytes | None:
         """Return what a member is answered once there is a plan."""
@@ -93,11 +93,11 @@ class Group:
 
     def fence_answer(self, number: int) -> bytes | None:
         """Return the keys of a round once it is complete; they are encoded once for all."""
-        state = self.state
-        if number != state.rounds_done - 1:
+        fences = self.state.fences
+        if not fences.answers(number):
             return None
         if self._encoded is None or self._encoded[0] != number:
-            self._encoded = (number, to_line(FenceAnswer(round=number, keys=state.last_keys)))
+            self._encoded = (number, to_line(FenceAnswer(round=number, keys=fences.last_keys)))
         return self._encoded[1]
 
 

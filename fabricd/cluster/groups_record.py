@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fabricd.cluster.groups_access import Access
 from fabricd.cluster.groups_failure import Failure, Member
+from fabricd.cluster.groups_fence import Fences
 from fabricd.cluster.groups_state import FAILED_SECONDS, FIRST_WATCH_SECONDS, GroupState
 from fabricd.errors import ParseError
 from fabricd.model.codec import from_json, to_json
@@ -69,8 +70,8 @@ def record_of(state: GroupState, access: Access, owner: str) -> GroupRecord:
             MemberRecord(rank=one.rank, claim=one.claim, host=one.host, pid=one.pid, left=one.left)
             for one in state.members.values()
         ),
-        rounds_done=state.rounds_done,
-        last_keys=state.last_keys,
+        rounds_done=state.fences.done,
+        last_keys=state.fences.last_keys,
         plan=state.plan,
         failure=state.failure,
     )
@@ -102,8 +103,7 @@ def state_of(record: GroupRecord, now: float, *, max_bytes: int) -> GroupState:
         members=members,
         plan=record.plan,
         failure=record.failure,
-        rounds_done=record.rounds_done,
-        last_keys=record.last_keys,
+        fences=Fences(done=record.rounds_done, last_keys=record.last_keys),
         left=[one.rank for one in record.members if one.left],
         forget_at=now + FAILED_SECONDS if record.failure else None,
     )

@@ -7,7 +7,6 @@ What a restarted daemon needs, and when: nothing before the plan is made (ranks 
 everything that a rank may have been told from then on. ``Save`` stands before the answer that rests on it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fabricd.cluster import groups_events as ev
@@ -20,7 +19,8 @@ from fabricd.cluster.groups_failure import (
     lost_failure,
     timeout_failure,
 )
-from fabricd.errors import GroupConflictError, GroupError, GroupGoneError, InputError
+from fabricd.cluster.groups_fence import Fences
+from fabricd.errors import GroupConflictError, GroupError, GroupGoneError
 from fabricd.model.plan import GroupPlan
 from fabricd.model.wire import GroupPhase, GroupStatus
 
@@ -59,9 +59,7 @@ class GroupState:
     members: dict[int, Member] = field(default_factory=dict)
     plan: GroupPlan | None = None  #: while running
     failure: Failure | None = None
-    open_round: dict[int, Mapping[str, str]] = field(default_factory=dict)  #: keys that came, by rank
-    rounds_done: int = 0
-    last_keys: dict[str, str] = field(default_factory=dict)  #: of the latest complete round
+    fences: Fences = field(default_factory=Fences)
     left: list[int] = field(default_factory=list)  #: ranks that went in peace, in that order; it only grows
     bytes: int = 0  #: what views and keys take
     forget_at: float | None = None  #: when nobody needs to be answered any more
@@ -119,7 +117,7 @@ class GroupState:
     def status(self) -> GroupStatus:
         """Return what a member may know."""
         waiting = self.phase is GroupPhase.FORMING
-        there = self.members if waiting else self.open_round
+        there = self.members if waiting else self.fences.given
         return GroupStatus(
             group=self.name,
             incarnation=self.incarnation,
@@ -211,27 +209,13 @@ class GroupState:
         return [ev.Save(), ev.AnswerJoins()]
 
     def _contribute(self, event: ev.Contribute) -> list[ev.Instruction]:
-        self._must_run(event.rank, "comes to a fence")
-        if event.round == self.rounds_done - 1:
+        member = self._must_run(event.rank, "comes to a fence")
+        if not self.fences.awaits(member, event.round, event.keys, self.name):
             return []
-        if event.round != self.rounds_done:
-            raise InputError(
-                f"group {self.name!r}: fence {event.round} is not open", hint=f"the open one is {self.rounds_done}"
-            )
-        given = self.open_round.get(event.rank)
-        if given is not None and given != event.keys:
-            raise GroupConflictError(
-                f"group {self.name!r}: {self.members[event.rank]} gave fence {event.round} other keys before"
-            )
-        if given is None:
-            self._pay(event.cost)
-            self.open_round[event.rank] = dict(event.keys)
-        if len(self.open_round) < self.size:
+        self._pay(event.cost)
+        if not self.fences.give(event.rank, event.keys, self.size):
             return []
-        ordered = [self.open_round[rank] for rank in range(self.size)]
-        self.last_keys = {key: value for keys in ordered for key, value in keys.items()}
-        self.open_round, self.bytes = {}, sum(len(key) + len(value) for key, value in self.last_keys.items())
-        self.rounds_done += 1
+        self.bytes = sum(len(key) + len(value) for key, value in self.fences.last_keys.items())
         return [ev.Save(), ev.AnswerFences()]
 
     def _must_run(self, rank: int, what: str) -> Member:
@@ -298,13 +282,12 @@ class GroupState:
             self.phase, self.forget_at = GroupPhase.ENDED, now
 
     def _timeout(self) -> Failure:
+        gone = [text for _, text in sorted(self._gone.items())]
         notes = [f"refused: {text}" for text in self._refusals]
         if self.previous:
             notes.append(f"the group of this name before {self.previous}")
-        gone = [text for _, text in sorted(self._gone.items())]
-        return timeout_failure(
-            self.members.values(), size=self.size, seconds=self.timeout_seconds, gone=gone, notes=notes
-        )
+        present, seconds = self.members.values(), self.timeout_seconds
+        return timeout_failure(present, size=self.size, seconds=seconds, gone=gone, notes=notes)
 
     def _fail(self, failure: Failure, now: float) -> list[ev.Instruction]:
         if self.over:
@@ -324,4 +307,5 @@ class GroupState:
             member.view = None
         self.bytes = 0
         if self.over:
-            self.plan, self.open_round, self.last_keys = None, {}, {}
+            self.plan = None
+            self.fences.forget()

@@ -117,8 +117,8 @@ class GroupLife(RuleBasedStateMachine):
         elif len(rank.keys) < ROUNDS:
             number = len(rank.keys)
             self.feed(ev.Contribute(rank=rank.number, round=number, keys={f"{number}.{rank.number}": "v"}))
-            if self.state.rounds_done == number + 1:
-                rank.keys.append(dict(self.state.last_keys))
+            if self.state.fences.answers(number):
+                rank.keys.append(dict(self.state.fences.last_keys))
         else:
             self.feed(ev.Leave(rank=rank.number))
             rank.left = True
@@ -178,7 +178,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def the_end_is_the_end(self):
-        if self.state.phase is GroupPhase.ENDED and self.state.rounds_done:
+        if self.state.phase is GroupPhase.ENDED and self.state.fences.done:
             assert all(rank.left or not rank.alive or rank.failed for rank in self.ranks)
         if self.state.failure is not None:
             kind = self.state.failure.kind

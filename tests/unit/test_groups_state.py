@@ -185,7 +185,7 @@ class TestRunning:
         for rank in (2, 0):
             assert state.handle(ev.Contribute(rank=rank, round=0, keys={f"k{rank}": f"v{rank}"}), 2.0) == []
         assert kinds(state.handle(ev.Contribute(rank=1, round=0, keys={"k1": "v1"}), 2.0)) == ["Save", "AnswerFences"]
-        assert state.last_keys == {"k0": "v0", "k1": "v1", "k2": "v2"}
+        assert state.fences.last_keys == {"k0": "v0", "k1": "v1", "k2": "v2"}
 
     def test_a_repeated_contribution_is_one_and_other_keys_are_refused(self):
         state = running()
@@ -276,7 +276,7 @@ class TestRunning:
         assert kinds(state.handle(ev.Leave(rank=2), 21.0)) == ["EndWatch", "Save", "AnswerJoins", "AnswerFences"]
         assert state.phase is GroupPhase.ENDED
         assert state.forget_at == 21.0 + ENDED_SECONDS
-        assert (state.plan, state.last_keys) == (None, {})
+        assert (state.plan, state.fences.last_keys) == (None, {})
 
     def test_leaving_twice_is_leaving_once(self):
         state = running()
@@ -358,7 +358,7 @@ class TestRestart:
         state.handle(ev.Contribute(rank=0, round=1, keys={"x": "y"}), 3.0)
         state = self.restarted(state, 100.0)
         assert state.handle(ev.Contribute(rank=1, round=0, keys={"k1": "v"}), 101.0) == []
-        assert state.last_keys == {"k0": "v", "k1": "v"}
+        assert state.fences.last_keys == {"k0": "v", "k1": "v"}
         state.handle(ev.Contribute(rank=1, round=1, keys={}), 101.0)
         assert "AnswerFences" in kinds(state.handle(ev.Contribute(rank=0, round=1, keys={"x": "y"}), 101.0))
 
