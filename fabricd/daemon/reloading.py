@@ -47,7 +47,7 @@ class Reloader:
         self._notifier = notifier
         self._one = asyncio.Lock()
         self._waits = False
-        self._hanging: set[asyncio.Future[object]] = set()  # reads that did not end in time
+        self._hanging: set[asyncio.Future[Any]] = set()  # reads that did not end in time
 
     def begins(self) -> bool:
         """Whether a signal needs a reload of its own: one that has not begun yet will read what it is about, too."""
