@@ -28,7 +28,11 @@ NCCL_MAX_ATTRIBUTES = 16
 NCCL_MAX_VALUE_CHARACTERS = 255
 NCCL_MAX_CHILDREN = 640
 
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", '"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"})
+#: The last are no characters of XML 1.0, in whatever form: no parser would take the file.
+_ESCAPES = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", '"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
+    | {chr(code): "?" for code in (*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF)}
+)
 _SPECIAL = re.compile('[&<"\n\r\t]')
 
 

@@ -54,6 +54,13 @@ def test_values_that_need_escaping_come_back() -> None:
     assert any("character references" in note for note in parse(render(root)).notes)
 
 
+def test_what_no_xml_can_hold_leaves_the_file_one_that_can_be_read() -> None:
+    every = "".join(map(chr, [*range(32), 0xFFFE, 0xFFFF, 0x202E]))
+    assert parse(render(Element("system", {"a": f"x{every}y"}))).root.attributes["a"] == (
+        "x" + "?" * 9 + "\t\n??\r" + "?" * 18 + "??\u202ey"
+    )
+
+
 def test_values_are_read() -> None:
     (cpu,) = read(SMALL).cpus
     switch, gpu, card = cpu.devices()
