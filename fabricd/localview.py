@@ -80,6 +80,8 @@ class LocalView:
     node_id: str = ""
     #: The MPI that runs in this process already, and its rank there, "NAME:3"; "" for none that can be shared.
     world: str = ""
+    #: Its program wants the ranks to compare their calls: what one wants, all must do.
+    check_calls: bool = False
     #: Versions of what is installed, without importing it: "mpich", "mpi4py", "nccl", "ucx".
     versions: tuple[tuple[str, str], ...] = ()
 

@@ -136,7 +136,7 @@ class Communicator(Reductions, Moves, Gathers, Scatters, Messages):
         self, what: str, color: int | None, key: int, name: str, timeout: float | None
     ) -> "Communicator | None":
         runner = self._runner.derive(what, color, key, timeout, group=f"{self.group}{name}")
-        return None if runner is None else Communicator(runner, self._identity)
+        return None if runner is None else type(self)(runner, self._identity)
 
     def explain(self) -> str:
         """Return the plan in a few lines: which path, why, and what was set for it. Local; nothing is sent."""
@@ -217,7 +217,7 @@ class Communicator(Reductions, Moves, Gathers, Scatters, Messages):
         check_timeout(timeout)
         self._rebuilds += 1
         runner, joined = join_again(self._runner, self._joined, f"{self.group}+{self._rebuilds}", timeout)
-        return Communicator(runner, joined.identity, joined)
+        return type(self)(runner, joined.identity, joined)
 
     def _check_leads(self, what: str) -> None:
         if not self._runner.leads:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from fabric_client.engine.base import Engine
-from fabric_client.environment import Identity, identify, pmi_is_alive
+from fabric_client.environment import Identity, asks_for_checks, identify, pmi_is_alive
 from fabric_client.joining import Joined, join_group
+from fabric_client.membership import Membership
 from fabric_client.progress import check_timeout
 from fabric_client.runner import Runner
 from fabricd.errors import InputError, UnavailableError
@@ -32,6 +33,7 @@ def create_communicator(
     secret: str | None = None,
     engine: str | None = None,
     device: "int | Device | None" = None,
+    check_calls: bool | None = None,
 ) -> "Communicator":
     """Join a group, let its daemon plan, and return a communicator on the planned path.
 
@@ -67,6 +69,10 @@ def create_communicator(
         device: with ``engine="nccl"``, the rank's GPU by its number among those that this process sees. None takes
             the one that the program has made current, where it is not the first; else the only one; else the one that
             the launcher's variable says (``LOCAL_RANK`` and its like); else by the order of this host's ranks.
+        check_calls: compare the ranks' calls before each collective: operation, shape, dtype, operator, root, counts.
+            Where they differ every rank raises InputError, which says which rank calls what, and nothing was moved.
+            Costs each collective a small exchange of all ranks, which is waited for, with ``async_op`` as well. When
+            one rank asks for it, all do it. None: as ``FABRICD_CHECK_CALLS`` says, 1 or 0.
 
     Returns:
         The communicator; use it as a context manager, or close it on every rank.
@@ -93,6 +99,7 @@ def create_communicator(
     if not timeout > 0:
         raise InputError(f"timeout {timeout} is not a number of seconds above 0")
     environ = dict(os.environ)
+    checks = asks_for_checks(check_calls, environ)
     identity = identify(group, rank, world_size, environ=environ)
     place = ""  # in an MPI that runs here
     if kind is not None:
@@ -110,13 +117,15 @@ def create_communicator(
         if world is None:
             check_usable()
         if _launcher_serves(identity, url, environ):
-            return _on_launcher(identity, timeout, operation_timeout)
+            return _on_launcher(identity, timeout, operation_timeout, checks)
         if world is None:
             check_not_running()
         else:
             place = world.own_place
     wanted = (engine or _AUTO) if kind is None else kind.plan
-    joined = join_group(identity, wanted, url=url, secret=secret, timeout=timeout, environ=environ, world=place)
+    joined = join_group(
+        identity, wanted, url=url, secret=secret, timeout=timeout, environ=environ, world=place, check_calls=checks
+    )
     if kind is not None:
         return _start_kind(str(engine), kind, joined, timeout, operation_timeout)
     if joined.answer.plan.engine == "nccl":
@@ -143,7 +152,7 @@ def _start_kind(
     except BaseException as error:
         joined.membership.give_up(f"rank {joined.identity.rank} could not start {name}", error)
         raise
-    return _communicator(engine, joined, joined.identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
+    return _of_group(engine, joined, operation_timeout)
 
 
 def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "Communicator":
@@ -151,7 +160,6 @@ def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "
     identity, answer, membership = joined.identity, joined.answer, joined.membership
     try:
         _check_installed()
-        from fabric_client.communicator import Communicator
         from fabric_client.engine.mpi_start import PlannedStart
         from fabric_client.world import World, check_together, current_world, runner_within, set_world
 
@@ -159,7 +167,7 @@ def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "
         places = check_together(world, joined)
         if world is not None:
             runner = runner_within(world, places, joined, timeout=timeout, operation_timeout=operation_timeout)
-            return Communicator(runner, identity, joined)
+            return _communicator(runner, identity, joined, checks=answer.plan.check_calls)
         start = PlannedStart(
             answer,
             joined.view,
@@ -172,9 +180,9 @@ def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "
     except BaseException as error:
         membership.give_up(f"rank {identity.rank} could not start MPI", error)
         raise
-    made = _communicator(engine, joined, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
-    set_world(World(made._runner, engine, answer.kvsname))
-    return made
+    runner = _run(engine, membership, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
+    set_world(World(runner, engine, answer.kvsname))
+    return _communicator(runner, identity, joined, checks=answer.plan.check_calls)
 
 
 def _start_nccl(
@@ -189,7 +197,7 @@ def _start_nccl(
     except BaseException as error:
         membership.give_up(f"rank {identity.rank} could not start NCCL", error)
         raise
-    return _communicator(engine, joined, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
+    return _of_group(engine, joined, operation_timeout)
 
 
 def _ranks_beside(joined: Joined) -> int:
@@ -197,14 +205,27 @@ def _ranks_beside(joined: Joined) -> int:
     return sum(part.host_index == joined.part.host_index for part in joined.answer.plan.ranks)
 
 
-def _communicator(
-    engine: Engine, joined: Joined | None, identity: Identity, timeout: float | None, *, ranks_on_host: int
-) -> "Communicator":
-    from fabric_client.communicator import Communicator
+def _of_group(engine: Engine, joined: Joined, timeout: float | None) -> "Communicator":
+    """Return the communicator of an engine that has started in a group."""
+    runner = _run(engine, joined.membership, joined.identity, timeout, ranks_on_host=_ranks_beside(joined))
+    return _communicator(runner, joined.identity, joined, checks=joined.answer.plan.check_calls)
 
-    membership = None if joined is None else joined.membership
+
+def _run(
+    engine: Engine, membership: Membership | None, identity: Identity, timeout: float | None, *, ranks_on_host: int
+) -> Runner:
     runner = Runner(engine, membership, identity.group, timeout=timeout, ranks_on_host=ranks_on_host)
     atexit.register(runner.end_of_process)
+    return runner
+
+
+def _communicator(runner: Runner, identity: Identity, joined: Joined | None, *, checks: bool) -> "Communicator":
+    if checks:
+        from fabric_client.checks import CheckedCommunicator
+
+        return CheckedCommunicator(runner, identity, joined)
+    from fabric_client.communicator import Communicator
+
     return Communicator(runner, identity, joined)
 
 
@@ -243,16 +264,18 @@ def _launcher_serves(identity: Identity, url: str | None, environ: Mapping[str, 
     return running is None and claimed == (str(identity.rank), str(identity.size)) and pmi_is_alive(environ)
 
 
-def _on_launcher(identity: Identity, timeout: float, operation_timeout: float | None) -> "Communicator":
-    from fabric_client.communicator import Communicator
+def _on_launcher(identity: Identity, timeout: float, operation_timeout: float | None, checks: bool) -> "Communicator":
     from fabric_client.engine.mpi_start import on_running_mpi
     from fabric_client.world import World, current_world, set_world
 
     world = current_world()
     if world is not None:
-        runner = world.runner.derive("dup", 0, identity.rank, timeout, group=identity.group)
-        return Communicator(cast("Runner", runner), identity)  # one color: nobody is left out
-    engine, ranks_on_host = on_running_mpi(timeout=timeout)
-    made = _communicator(engine, None, identity, operation_timeout, ranks_on_host=ranks_on_host)
-    set_world(World(made._runner, engine, ""))
-    return made
+        made = world.runner.derive("dup", 0, identity.rank, timeout, group=identity.group)
+        runner = cast("Runner", made)  # one color: nobody is left out
+    else:
+        engine, ranks_on_host = on_running_mpi(timeout=timeout)
+        runner = _run(engine, None, identity, operation_timeout, ranks_on_host=ranks_on_host)
+        set_world(World(runner, engine, ""))
+    from fabric_client.checks import asked_by_any
+
+    return _communicator(runner, identity, None, checks=asked_by_any(runner, checks, timeout))

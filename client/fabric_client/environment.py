@@ -31,6 +31,8 @@ _PAIRS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
 )
 _OUTSIDE_NAME = re.compile(r"[^A-Za-z0-9._:@+=-]+")
+_CHECK_CALLS = "FABRICD_CHECK_CALLS"
+_YES_OR_NO = {"": False, "0": False, "1": True}
 _PORT_PROBE_SECONDS = 1.0  # a process manager's port is on this host or one hop away
 
 
@@ -87,6 +89,24 @@ def identify(
         group_asked=group is not None or bool(environ.get("FABRICD_GROUP")),
         all_local=found_size == 1 or environ.get("LOCAL_WORLD_SIZE") == str(found_size),
     )
+
+
+def asks_for_checks(wanted: bool | None, environ: Mapping[str, str]) -> bool:
+    """Tell whether this rank's program wants its calls compared.
+
+    Args:
+        wanted: what it says; None leaves it to the environment.
+        environ: the environment.
+
+    Raises:
+        InputError: the environment says neither yes nor no.
+    """
+    if wanted is not None:
+        return bool(wanted)
+    value = environ.get(_CHECK_CALLS, "")
+    if value not in _YES_OR_NO:
+        raise InputError(f"{_CHECK_CALLS}={value[:40]!r} is neither yes nor no", hint="valid: 1, 0")
+    return _YES_OR_NO[value]
 
 
 def check_group_name(name: str, source: str) -> None:

@@ -152,7 +152,7 @@ class Gathers(Operations):
         """
         self._check_rank(root, "root")
         source = self._arrays.as_input(array)
-        rows = self._rows_of_all(source, counts, "gather_v", timeout)
+        rows = self._rows_of_all(source, counts, "gather_v", timeout, f", root {root}")
         result = given = elements = None
         if self.rank == root:
             result = self._arrays.as_result(out, (sum(rows), *source.shape[1:]), source.dtype)

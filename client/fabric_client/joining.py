@@ -11,7 +11,7 @@ from fabric_client.locate import find_daemon, find_group_secret, find_tls, find_
 from fabric_client.membership import Membership
 from fabric_client.rendezvous import Member, Rendezvous, new_claim
 from fabric_client.watch import GroupWatch
-from fabricd.errors import EngineError, FabricError
+from fabricd.errors import EngineError, FabricError, UnavailableError
 from fabricd.localview import LocalView, collect
 from fabricd.locations import find_socket
 from fabricd.model.identity import NodeIdentity
@@ -63,6 +63,7 @@ def join_group(
     timeout: float,
     environ: Mapping[str, str] | None = None,
     world: str = "",
+    check_calls: bool = False,
 ) -> Joined:
     """Register with the group's daemon, wait for the other ranks and the plan, and watch the others from then on.
 
@@ -74,11 +75,13 @@ def join_group(
         timeout: seconds for all ranks to come.
         environ: the environment, by default this process's.
         world: the MPI that runs here already, see ``LocalView.world``.
+        check_calls: see ``LocalView.check_calls``.
 
     Raises:
         UnreachableError: no daemon answers.
         AccessError: token or secret missing or wrong.
         GroupError: ranks are missing, or of another size, or aborted; no network joins them.
+        UnavailableError: the daemon does not know ``check_calls``.
     """
     environ = os.environ if environ is None else environ
     address = find_daemon(url, environ=environ, all_local=identity.all_local)
@@ -87,9 +90,15 @@ def join_group(
     tls = find_tls(environ) if address.url.startswith("https://") else None
     connection = Connection(address, token=find_token(environ), headers=member.headers(secret), tls=tls)
     rendezvous = Rendezvous(connection, member)
-    view = replace(local_view(environ), world=world)
+    view = replace(local_view(environ), world=world, check_calls=check_calls)
     try:
         answer, stream = rendezvous.join(view, timeout=timeout, engine=engine)
+        if check_calls and not answer.plan.check_calls:
+            if stream is not None:
+                stream.close()
+            raise UnavailableError(
+                "check_calls: the group's daemon is of an earlier version, which does not pass it on"
+            )
     except BaseException:
         rendezvous.leave()
         connection.close()
@@ -97,7 +106,9 @@ def join_group(
     watch = GroupWatch(rendezvous, stream)
     membership = Membership(rendezvous, watch, answer.plan)
     watch.start(timeout=_LOCAL_QUESTION_SECONDS)
-    again = partial(join_group, engine=answer.plan.engine, url=url, secret=secret, environ=environ)
+    again = partial(
+        join_group, engine=answer.plan.engine, url=url, secret=secret, environ=environ, check_calls=check_calls
+    )
     return Joined(
         identity=identity, view=view, answer=answer, rendezvous=rendezvous, membership=membership, again=again
     )

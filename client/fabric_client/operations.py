@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fabric_client.calls import COUNT_MAX, Call, differing, mark_of
 from fabric_client.ops import ReduceOp, parse_op
 from fabric_client.pending import Pending
 from fabricd.errors import EngineError, InputError
@@ -88,38 +89,60 @@ class Operations:
         if not is_between(rank, 0, self.size - 1):
             raise InputError(f"{what} {rank!r} is not a rank of this group", hint=f"valid: 0 to {self.size - 1}")
 
-    def _exchange_counts(self, counts: Sequence[int], timeout: float | None) -> list[int]:
-        """Give ``counts[r]`` to each rank r; return what each gave to this one."""
+    def _exchange_counts(self, counts: Sequence[int], call: Call, timeout: float | None) -> list[int]:
+        """Give ``counts[r]`` to each rank r; return what each gave to this one.
+
+        Args:
+            counts: below 2**43.
+            call: what they are for. A mark of it goes with each, which costs nothing.
+            timeout: seconds.
+
+        Raises:
+            InputError: the ranks' calls differ; each rank raises the same.
+        """
+        mark = mark_of(call)
+        if max(counts) > COUNT_MAX:
+            raise InputError(f"{call.operation}: {max(counts)} rows are too many to be told", hint="pass counts")
+        words = self._exchange_words([mark | count for count in counts], call.operation, timeout)
+        if any(word & ~COUNT_MAX != mark for word in words):
+            raise differing(call.operation, self._share(call.told(), timeout))
+        return [word & COUNT_MAX for word in words]
+
+    def _exchange_words(self, words: Sequence[int], what: str, timeout: float | None) -> list[int]:
+        """Give ``words[r]``, of 63 bits, to each rank r; return what each gave to this one, for ``what``."""
         received: list[Iterable[int]] = []
 
         def start() -> Pending:
-            pending, answer = self._engine.exchange_counts(counts)
+            pending, answer = self._engine.exchange_counts(words)
             received.append(answer)
             return pending
 
-        self._collective("exchange_counts", None, timeout, False, 8 * self.size, start)
-        return [int(count) for count in received[0]]
+        with self._runner.collectives:
+            self._runner.run("exchange_counts", what, timeout, 8 * self.size, start)
+        return [int(word) for word in received[0]]
 
     def _share(self, payload: bytes, timeout: float | None) -> list[bytes]:
         """Give a few bytes to all ranks; return everybody's. For the communicator's own business, on any engine."""
-        lengths = self._exchange_counts([len(payload)] * self.size, timeout)
+        lengths = self._exchange_words([len(payload)] * self.size, "exchange_counts", timeout)
         if max(lengths) > _PAYLOAD_MAX:
             raise EngineError(f"a rank shares {max(lengths)} bytes: it runs another version, or another operation")
         parts: list[bytearray] = [bytearray() for _ in lengths]
         for first in range(0, max(lengths), _WORD_BYTES):
             word = int.from_bytes(payload[first : first + _WORD_BYTES].ljust(_WORD_BYTES, b"\0"))
-            for part, told in zip(parts, self._exchange_counts([word] * self.size, timeout), strict=True):
-                part += told.to_bytes(_WORD_BYTES)
+            told = self._exchange_words([word] * self.size, "exchange_counts", timeout)
+            for part, own in zip(parts, told, strict=True):
+                part += own.to_bytes(_WORD_BYTES)
         return [bytes(part[:length]) for part, length in zip(parts, lengths, strict=True)]
 
     def _rows_of_all(
-        self, source: Any, counts: Sequence[int] | None, operation: str, timeout: float | None
+        self, source: Any, counts: Sequence[int] | None, operation: str, timeout: float | None, detail: str = ""
     ) -> list[int]:
-        """Return how many rows each rank has, as given or as exchanged."""
+        """Return how many rows each rank has, as given or as exchanged; ``detail`` of the call is as in ``Call``."""
         check_rows(source, operation)
         mine = source.shape[0]
         if counts is None:
-            return self._exchange_counts([mine] * self.size, timeout)
+            call = Call(operation, source.dtype, source.shape[1:], f" a row, counts left out{detail}")
+            return self._exchange_counts([mine] * self.size, call, timeout)
         rows = check_counts(counts, self.size, "counts")
         if rows[self.rank] != mine:
             raise InputError(f"counts give rank {self.rank} {rows[self.rank]} rows, and its array has {mine}")

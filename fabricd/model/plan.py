@@ -71,5 +71,7 @@ class GroupPlan:
     #: PMI_process_mapping, e.g. "(vector,(0,2,1))": which ranks truly share memory.
     process_mapping: str = ""
     because: tuple[str, ...] = ()
+    #: A rank asked for it: all compare their calls before each collective.
+    check_calls: bool = False
     #: Where the map's history ended when this was planned (``/v1/events?since=``); "" where nobody follows it.
     map_cursor: str = ""
