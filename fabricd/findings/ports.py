@@ -127,7 +127,7 @@ def _slower(code: str, ports: Sequence[tuple[str, int | None]]) -> Iterator[Find
                 severity=Severity.WARNING,
                 subject=name,
                 what=f"{name} is slower than its like on this node",
-                evidence=(f"{format_bandwidth(speed)}, the others up to {format_bandwidth(max(speeds))}",),
+                evidence=(f"{format_bandwidth(speed)}, its like on this node up to {format_bandwidth(max(speeds))}",),
                 fix=_CABLE,
             )
 

@@ -83,7 +83,7 @@ def test_a_port_that_is_down_has_no_rate_to_compare() -> None:
 
 @pytest.mark.parametrize(
     ("change", "code", "shown"),
-    [(slowed, "port-slow", "the others up to 50 GB/s"), (unplugged, "port-down", "7 alike")],
+    [(slowed, "port-slow", "its like on this node up to 50 GB/s"), (unplugged, "port-down", "7 alike")],
 )
 def test_a_port_that_differs_is_told_once_with_what_its_own_node_shows(change, code, shown) -> None:
     (told,) = [one for one in found(cluster(change)) if "mlx5_2:1" in one.subject]
