@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from fabricd.model.device import Gpu, Hca, PciDevice
 from fabricd.model.snapshot import Snapshot
+from fabricd.smallfile import escaped
 from fabricd.units import format_ranges, natural_order
 
 _SELF = "X"
@@ -95,7 +96,7 @@ def format_matrix(matrix: TopologyMatrix) -> str:
     lines += [f"  {word:<4} = {meaning}" for word, meaning in _LEGEND if matrix.nvlink or word != "NV#"]
     adapters = [row for row in matrix.rows if row.label.startswith("NIC")]
     if adapters:
-        lines += ["", "NIC Legend:", "", *(f"  {row.label}: {row.name}" for row in adapters)]
+        lines += ["", "NIC Legend:", "", *(f"  {row.label}: {escaped(row.name)}" for row in adapters)]
     return "\n".join(lines) + "\n"
 
 

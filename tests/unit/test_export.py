@@ -137,6 +137,12 @@ def test_what_slurm_cannot_hold_is_refused(places, told):
         slurm_topology({name: name for name in places}, places)
 
 
+@pytest.mark.parametrize("name", ["", "a,login[1-9]", "a LinkSpeed=1", "a\nSwitchName=s Nodes=b", "a#", "a\u202e"])
+def test_a_nodes_name_says_no_more_to_slurm(name):
+    with pytest.raises(InputError, match=r"cannot stand in topology\.conf"):
+        slurm_topology({"a": name}, {"a": Place(node="a", switches=("leaf",))})
+
+
 def test_mpirun_gets_slots_and_ranks_beside_their_gpus():
     nodes = {"a": hgx("a", gpus=4), "b": node("b")}
     assert export_cluster("hostfile", nodes, places={}).text == "a slots=4\nb slots=1\n"
@@ -167,6 +173,11 @@ def test_a_drawing_holds_any_name(name, detail):
     quoted = r'"(?:[^"\\]|\\.)*"'
     assert re.fullmatch(rf"  {quoted} \[shape=\w+, label={quoted}\];", lines[3])
     assert re.fullmatch(rf'  {quoted} -- {quoted} \[label="pcie 1 GB/s"\];', lines[4])
+
+
+def test_a_matrix_holds_any_name_on_its_line():
+    made = node(hcas=(hca("mlx5_0\n  NIC1: \x1b[2J", ib_port(), pci_address="0000:01:00.0"),))
+    assert export_node("matrix", made).text.splitlines()[-1] == r"  NIC0: mlx5_0\n  NIC1: \x1b[2J"
 
 
 def test_each_form_of_a_node_is_written():

@@ -24,12 +24,14 @@ def slurm_topology(names: Mapping[str, str], places: Mapping[str, Place]) -> str
         places: where they stand, by node_id.
 
     Raises:
-        InputError: no node's leaf is known, or a switch that is at two levels.
+        InputError: no node's leaf is known, a switch that is at two levels, or a node's name that would say more.
     """
     members: dict[str, list[str]] = {}
     above: dict[str, str] = {}
     without = []
     for node_id, name in names.items():
+        if not name or _NOT_IN_NAMES.search(name):
+            raise InputError(f"the node's name {name[:80]!r} cannot stand in topology.conf")
         place = places.get(node_id)
         switches = [switch for switch in place.switches if switch] if place else []
         if not switches:
