@@ -7,9 +7,9 @@ session in which nothing passed fails, and so does one that left interfaces or s
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +18,9 @@ from demo.namespaces import why_not
 from tests.support.command_line import Told, told
 from tests.support.etcd import etcd_program
 from tests.support.leaks import Watch
+
+if TYPE_CHECKING:
+    from tests.support.daemon import RunningDaemon
 
 #: Variables that the code under test, its launchers and its engines read. None of the machine's may reach a test.
 ENVIRONMENT = (
@@ -99,6 +102,20 @@ def fabricctl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     from fabric_client.cli.main import run  # most tests need no command line
 
     return lambda *words: told(capsys, monkeypatch, run, *words)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RunningDaemon"]:
+    """A daemon without options, for the tests of one file."""
+    from tests.support.daemon import daemon  # most tests need none
+
+    with daemon(tmp_path_factory.mktemp("daemon")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def url(running: "RunningDaemon") -> str:
+    return running.url
 
 
 SESSION = pytest.StashKey[Session]()

@@ -2,14 +2,7 @@
 
 import pytest
 
-from tests.support.daemon import daemon
 from tests.support.ranks import new_group, ranks
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("contract")) as running:
-        yield running.url
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,12 +15,6 @@ from fabricd.model.codec import from_json
 from fabricd.model.problem import Problem
 from fabricd.model.snapshot import Snapshot
 from tests.support.daemon import RunningDaemon, daemon, eventually
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory) -> Iterator[RunningDaemon]:
-    with daemon(tmp_path_factory.mktemp("http")) as one:
-        yield one
 
 
 def raw(running: RunningDaemon, data: bytes, *, seconds: float = 5.0) -> bytes:

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.support.daemon import daemon
 from tests.support.ranks import new_group, ranks
 
 pytestmark = pytest.mark.frameworks
@@ -28,12 +27,6 @@ def start(meeting):
     engine._lines = (f"acme in {meeting.group[:5]}: {' '.join(sorted(told.values()))} on {meeting.part.node}",)
     return engine
 """
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("registry")) as running:
-        yield running.url
 
 
 def install(folder, name, source, entries):

@@ -6,14 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.support.daemon import daemon
 from tests.support.group_client import SECRET, Member, Target, code, join_all, members, one_host, records
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("groups")) as found:
-        yield found
 
 
 @pytest.fixture

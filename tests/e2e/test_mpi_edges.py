@@ -4,16 +4,9 @@ import re
 
 import pytest
 
-from tests.support.daemon import daemon
 from tests.support.ranks import new_group, ranks
 
 pytestmark = pytest.mark.mpi
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("edges")) as running:
-        yield running.url
 
 
 @pytest.fixture

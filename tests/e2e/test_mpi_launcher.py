@@ -14,15 +14,9 @@ import pytest
 
 from demo.daemons import program
 from fabricd.locations import find_socket
-from tests.support.daemon import daemon, eventually
+from tests.support.daemon import eventually
 
 FABRICCTL = program("fabricctl")
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("launcher")) as running:
-        yield running.url
 
 
 @pytest.fixture

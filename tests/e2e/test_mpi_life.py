@@ -22,17 +22,6 @@ pytestmark = pytest.mark.mpi
 SCENE = ["-m", "tests.e2e.rank_scenes"]
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("life")) as one:
-        yield one
-
-
-@pytest.fixture
-def url(running):
-    return running.url
-
-
 @pytest.fixture
 def play(tmp_path, url):
     """Plays a scene to its end."""

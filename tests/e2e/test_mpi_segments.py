@@ -2,16 +2,9 @@
 
 import pytest
 
-from tests.support.daemon import daemon
 from tests.support.ranks import new_group, ranks
 
 pytestmark = pytest.mark.mpi
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("segments")) as running:
-        yield running.url
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -8,16 +8,9 @@ import signal
 
 import pytest
 
-from tests.support.daemon import daemon
 from tests.support.ranks import new_group, ranks
 
 pytest.importorskip("cupy_backends", reason="CuPy is not installed")
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("nccl")) as running:
-        yield running.url
 
 
 @pytest.fixture

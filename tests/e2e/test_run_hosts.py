@@ -11,18 +11,11 @@ import pytest
 
 from demo.daemons import program
 from fabric_client.cli.meeting import meet
-from tests.support.daemon import daemon
 
 SAY = (
     "import json, os, sys; sys.stdout.write(json.dumps({k: os.environ.get(k) for k in ('RANK', 'WORLD_SIZE', "
     "'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'GROUP_RANK', 'MASTER_ADDR', 'MASTER_PORT', 'GLOO_SOCKET_IFNAME')}) + '\\n')"
 )
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("run-hosts")) as running:
-        yield running.url
 
 
 @pytest.fixture

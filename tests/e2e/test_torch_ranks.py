@@ -5,16 +5,9 @@ import signal
 
 import pytest
 
-from tests.support.daemon import daemon
 from tests.support.ranks import new_group, ranks
 
 pytestmark = pytest.mark.frameworks
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with daemon(tmp_path_factory.mktemp("torch")) as running:
-        yield running.url
 
 
 @pytest.fixture
