@@ -6,6 +6,7 @@ they outlive the daemon, and need not outlive the host, whose end ends the ranks
 
 import logging
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,16 @@ from fabricd.cluster.groups_state import FAILED_SECONDS, FIRST_WATCH_SECONDS, Gr
 from fabricd.errors import ParseError
 from fabricd.model.codec import from_json, to_json
 from fabricd.model.plan import GroupPlan
-from fabricd.model.wire import GroupPhase
+from fabricd.model.wire import GROUP_NAME, GroupPhase
+from fabricd.smallfile import read_bytes
 
 _log = logging.getLogger("fabricd.groups")
 
 #: Raise it when older records cannot be read any more; they are then left out.
 _VERSION = 1
 _SUFFIX = ".group.json"
+#: Of a record: the plan and the keys of the largest group take a part of it.
+_MAX_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,20 @@ def state_of(record: GroupRecord, now: float, *, max_bytes: int) -> GroupState:
     )
 
 
+def _can_be(record: GroupRecord) -> bool:
+    """Whether a group can have come to that. A disk that was full, or a hand, may have left anything."""
+    ranks = {one.rank for one in record.members}
+    planned = record.failure is not None or (record.plan is not None and len(record.plan.ranks) == record.size)
+    return (
+        re.fullmatch(GROUP_NAME, record.name) is not None
+        and re.fullmatch("[0-9a-f]{32}", record.access.salt) is not None
+        and len(record.members) == record.size > 0
+        and ranks == set(range(len(record.members)))
+        and min(record.incarnation, record.rounds_done) >= 0
+        and planned
+    )
+
+
 class GroupStore:
     """The directory of the records. What cannot be read is logged; its job goes on without this daemon.
 
@@ -150,9 +168,11 @@ class GroupStore:
         found = []
         for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
             try:
-                record = from_json(path.read_bytes(), GroupRecord, what=str(path))
+                record = from_json(read_bytes(path, _MAX_BYTES), GroupRecord, what=str(path))
                 if record.version != _VERSION or self._path(record.kvsname) != path:
                     raise ParseError(f"{path} is of version {record.version}, or of another group")
+                if not _can_be(record):
+                    raise ParseError(f"{path} holds what no group can be")
                 found.append(record)
             except OSError as error:
                 _log.warning("left out, and left where it is: %s", error)
