@@ -13,7 +13,14 @@ from fabricd.model.codec import from_json, to_line
 from fabricd.model.collective import CollectivePlan
 from fabricd.model.event import EventPage
 from fabricd.model.finding import Findings
-from fabricd.model.measurement import ListenAnswer, ListenRequest, Measurement, MeasureRequest
+from fabricd.model.measurement import (
+    ListenAnswer,
+    ListenRequest,
+    Measurement,
+    MeasureRequest,
+    PairsAnswer,
+    PairsRequest,
+)
 from fabricd.model.path import PathAnswer
 from fabricd.model.plan_request import PlanRequest
 from fabricd.model.problem import MEDIA_TYPE, Problem
@@ -44,6 +51,8 @@ WIRE_TYPES: tuple[type, ...] = (
     Measurement,
     ListenRequest,
     ListenAnswer,
+    PairsRequest,
+    PairsAnswer,
 )
 #: Of a route whose answers bear an ETag.
 UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "what If-None-Match names is still so"}}

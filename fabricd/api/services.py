@@ -18,6 +18,7 @@ from fabricd.cluster.map_client import MapClient
 from fabricd.cluster.measuring import Measurer
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.overview import Overview
+from fabricd.cluster.pairs import PairMeasurer
 from fabricd.cluster.peer_post import PeerPost
 from fabricd.cluster.placement_files import PlacementFiles
 from fabricd.config import Config
@@ -64,6 +65,9 @@ class Services:
     #: Whoever asks for what is wrong with all nodes while that is worked out waits for the same.
     finding: asyncio.Lock = field(default_factory=asyncio.Lock)
     measurer: Measurer = field(init=False)
+    pairs: PairMeasurer = field(init=False)
+    #: Of many pairs, one at a time: two would measure each other.
+    sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
     groups: GroupService = field(init=False)
     overview: Overview = field(init=False)
     placement_files: PlacementFiles = field(init=False)
@@ -86,10 +90,10 @@ class Services:
         self.overview = Overview(
             self.nodes, self.measurer, self.placement_files, self.searches, self.ends.ports, clock=self.clock
         )
+        self.pairs = PairMeasurer(self.nodes, self.measurer, post)
         planner = MeasuringPlanner(
             self.nodes,
-            self.measurer,
-            post,
+            self.pairs,
             self.placement_files,
             max_age_seconds=lambda: self.config.measure_max_age_seconds,
         )

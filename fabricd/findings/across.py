@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fabricd.findings.alike import MAJORITY, alike_findings
+from fabricd.findings.measured import measured_findings
 from fabricd.graph.networks_node import NodePorts
 from fabricd.model.finding import Finding, Severity
 from fabricd.model.measurement import Measurement
@@ -38,7 +39,7 @@ def across_findings(
     yield from _addresses(names, networks)
     yield from _rails(ports, names, tables, networks)
     yield from _domains(ports, names)
-    yield from _unreachable(names, measurements)
+    yield from measured_findings(names, measurements)
 
 
 def _mtu(names: Mapping[str, str], tables: _Tables, networks: Sequence[Network]) -> Iterator[Finding]:
@@ -151,18 +152,3 @@ def _domains(ports: Mapping[str, NodePorts], names: Mapping[str, str]) -> Iterat
 
 def _channels(snapshot: Snapshot) -> Sequence[int]:
     return snapshot.gpu_driver.imex_channels if snapshot.gpu_driver else ()
-
-
-def _unreachable(names: Mapping[str, str], measurements: Iterable[Measurement]) -> Iterator[Finding]:
-    for one in measurements:
-        if not one.reachable and one.src_node in names and one.dst_node in names:
-            ends = f"{names[one.src_node]}/{one.src_interface} and {names[one.dst_node]}/{one.dst_interface}"
-            yield Finding(
-                code="unreachable",
-                severity=Severity.ERROR,
-                node=names[one.src_node],
-                subject=one.network,
-                what=f"{ends} do not reach each other, and should",
-                evidence=(one.reason, f"measured {one.age_seconds:.0f} s ago, {one.src_address} to {one.dst_address}"),
-                fix="see VLANs, routes and firewalls between the two: ping -I INTERFACE ADDRESS",
-            )

@@ -46,6 +46,8 @@ CODES = {
     "rail-crossed": "a port is plugged into the switch of another rail",
     "imex-missing": "hosts of one NVLink domain without IMEX channels",
     "unreachable": "a measurement failed between ports that facts put on one network",
+    "measured-slow": "a port carries less than half of its network's median, with whichever port it was measured",
+    "measured-slow-way": "two ports carry between them less than a quarter of what each of them does with others",
     "node-stale": "a node did not answer lately",
     "node-gone": "a node has not answered for long",
     "node-unknown": "a node never answered",

@@ -4,6 +4,7 @@
 
     POST /v1/measure         MeasureRequest -> Measurement     this daemon measures towards one of its peers
     POST /v1/measure/listen  ListenRequest  -> ListenAnswer    asked by the one that measures
+    POST /v1/measure/pairs   PairsRequest   -> PairsAnswer     this daemon has pairs of nodes measured
 """
 
 from dataclasses import dataclass
@@ -54,3 +55,44 @@ class ListenAnswer:
 
     port: int
     token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two ports of one network, to be measured."""
+
+    network: str
+    src_node: str  #: node_id
+    dst_node: str
+    src_interface: str
+    dst_interface: str
+    src_address: str
+    dst_address: str
+
+
+#: Pairs of one question.
+MAX_PAIRS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairsRequest:
+    """Have pairs of nodes measured, many at once; a node takes part in one at a time."""
+
+    pairs: tuple[Pair, ...]  #: at most 512
+    max_age_seconds: float = 0.0  #: a measurement that is not older will do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmeasured:
+    """A pair that was not measured, which says nothing of its network."""
+
+    pair: Pair
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairsAnswer:
+    """What was measured, and what was not."""
+
+    measured: tuple[Measurement, ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fabricd.graph.networks_fabric import ROCE_PREFIX
 from fabricd.localview import LocalView
+from fabricd.model.measurement import Pair
 from fabricd.model.network import NetworkPort
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
@@ -13,19 +14,6 @@ from fabricd.plan.group_hosts import Hosts, Place, find_hosts
 from fabricd.plan.group_networks import find_candidates
 
 _SHOWN = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """A measurement that the plan would rest on."""
-
-    network: str
-    src_node: str  #: node_id
-    dst_node: str
-    src_interface: str
-    dst_interface: str
-    src_address: str
-    dst_address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ COMMANDS = {
     "networks": "networks",
     "doctor": "doctor",
     "read-log": "read_log",
+    "measure": "measure",
     "watch": "watch",
     "order": "order",
     "env": "env",

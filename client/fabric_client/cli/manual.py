@@ -48,6 +48,13 @@ PAGES: Mapping[str, Page] = {
         status="1 where an error or a warning is found, or otherwise; 2 for wrong input, 3 when --from names a daemon "
         "that does not answer",
     ),
+    "measure": Page(
+        "Measure networks between nodes; tell slow ports and ways",
+        ("fabricctl measure --nodes 'gpu[001-016]'", "fabricctl measure --network 10.1.0.0/24 --rounds 7 --json"),
+        reads="the daemon of this host, or the one that --from names, which asks the others; SLURM_JOB_NODELIST",
+        status="1 where something is found, nothing could be measured, or otherwise; 2 for wrong input, 3 when nothing "
+        "answers",
+    ),
     "watch": Page(
         "Tell what changes in the cluster's map, as it happens",
         ("fabricctl watch --past", "fabricctl watch --node gpu-0017 --json"),
