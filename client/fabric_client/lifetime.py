@@ -3,7 +3,7 @@
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -195,11 +195,13 @@ class Lifetime:
         """Whether its membership is its own, and not that of what it was made of."""
         return self.parent is None or self.membership is not self.parent.membership
 
-    def _break(self, error: BaseException, what: str, orphan: object) -> BaseException:
+    def _break(
+        self, error: BaseException, what: str, arguments: Sequence[object], pending: object = None
+    ) -> BaseException:
         """Mark as broken; return the error to raise: that a rank is lost says more than what MPI saw of it."""
-        self._orphans.append(orphan)
+        self._orphans.append((pending, arguments))
         if isinstance(error, EngineError) and error.details.get("peer_may_be_lost"):
-            error = self._verdict(what) or error
+            error = self._verdict(what) or _with_own_part(error, what, arguments)
         elif self.membership is not None:
             self.membership.explain(error, what)
         self._family.mark_broken(error)
@@ -212,6 +214,22 @@ class Lifetime:
             time.sleep(0.02)
             verdict = self.failure(what)
         return verdict
+
+
+def _with_own_part(error: EngineError, what: str, arguments: Sequence[object]) -> EngineError:
+    """Add to what an engine says, where no rank is lost, what the others may not agree with."""
+    if not error.hint:  # an engine that knows better has one
+        from fabric_client.arrays import describe  # needs NumPy
+
+        passed = (
+            describe(one.shape, one.dtype) for one in arguments if hasattr(one, "shape") and hasattr(one, "dtype")
+        )
+        array = next(passed, None)
+        error.message = f"{what}{f', here of {array}' if array else ''}: {error.message}"
+        error.hint = "no rank is known to be lost. Do all call the same, with arrays of the same shape and dtype? " + (
+            "FABRICD_CHECK_CALLS=1 tells which rank calls what"
+        )
+    return error
 
 
 def _after_fork() -> None:

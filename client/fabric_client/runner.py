@@ -97,7 +97,7 @@ class Runner(Lifetime):
         except InputError:
             raise  # noticed before anything was sent, or after all was received: nobody is out of step
         except BaseException as error:
-            verdict = self._break(error, what, (pending, arguments))
+            verdict = self._break(error, what, arguments, pending)
             if verdict is error:
                 raise
             raise verdict from error
@@ -238,7 +238,7 @@ class Runner(Lifetime):
             return error
         if not self._usable:  # what an engine sees of a break says less than what broke it
             return (self.failure(what) or error) if isinstance(error, EngineError) else error
-        verdict = self._break(error, what, work)
+        verdict = self._break(error, what, work._arguments, work)
         return verdict if isinstance(verdict, FabricError) else error
 
     def close(self, timeout: float | None) -> None:

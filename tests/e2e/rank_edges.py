@@ -18,6 +18,7 @@ def mismatched(operation: str, engine: str) -> None:
     calls: dict[str, Callable[[], Any]] = {
         "all_reduce": lambda: comm.all_reduce(array, timeout=2),
         "all_reduce_large": lambda: comm.all_reduce(np.repeat(array, 1000), timeout=2),
+        "reduce_large": lambda: comm.reduce(np.repeat(array, 3000), timeout=20),
         "broadcast": lambda: comm.broadcast(array, 1, timeout=2),
         "all_gather": lambda: comm.all_gather(array, timeout=2),
         "all_to_all": lambda: comm.all_to_all(array, timeout=2),
@@ -26,7 +27,7 @@ def mismatched(operation: str, engine: str) -> None:
         calls[operation]()
         said = "garbage"
     except FabricError as error:
-        said = type(error).__name__
+        said = f"{type(error).__name__}: {error}"
     print(json.dumps(said))
 
 

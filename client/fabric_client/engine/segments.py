@@ -18,6 +18,7 @@ import numpy as np
 from fabric_client.arrays import Array
 from fabric_client.engine.mpi_library import MPI
 from fabric_client.engine.mpi_requests import UNDER_WAY, MpiPending, map_error, typed
+from fabric_client.engine.pair_link import SAME_ARRAYS
 from fabric_client.engine.piece_size import FEWEST_SWITCHES_BYTES, PieceSize
 from fabric_client.pending import Pending
 from fabricd.errors import EngineError, FabricError
@@ -124,9 +125,12 @@ class Segments:
             if not self._waiting:
                 self._rest()
 
-    def crowded(self) -> tuple[Array, Pending]:
-        """Ask all ranks whether one is crowded; the answer is in the first, when the second has ended."""
-        answer = np.array([self._crowding.look()], np.int64)
+    def ask(self, nbytes: int) -> tuple[Array, Pending]:
+        """Ask all ranks whether one is crowded, and for the most and the least (negative) bytes that one has.
+
+        The answer is in the first, when the second has ended.
+        """
+        answer = np.array([self._crowding.look(), nbytes, -nbytes], np.int64)
         try:
             return answer, MpiPending(self.comm.Iallreduce(MPI.IN_PLACE, typed(answer), MPI.MAX))
         except MPI.Exception as error:
@@ -169,7 +173,7 @@ class _Segmented:
     """One operation in pieces; before them the ranks agree on how many, where that is not settled."""
 
     __slots__ = (
-        "_ask", "_count", "_crowded", "_current", "_ended", "_nbytes", "_next", "_queue", "_start", "_starting",
+        "_answer", "_ask", "_count", "_current", "_ended", "_nbytes", "_next", "_queue", "_start", "_starting",
         "_step",
     )  # fmt: skip
 
@@ -183,7 +187,7 @@ class _Segmented:
         self._starting = False
         self._step = 0  #: elements of a piece
         self._next = 0
-        self._crowded: Array | None = None
+        self._answer: Array | None = None
         self._current: Pending | None = None
         self._ended = False
 
@@ -197,7 +201,7 @@ class _Segmented:
     def advance(self) -> bool:
         """Start the next piece as soon as one has ended; tell whether all have."""
         if self._current is None and self._ask:
-            self._crowded, self._current = self._queue.crowded()
+            self._answer, self._current = self._queue.ask(self._nbytes)
         while self._current is None or self._current.test():
             if self._next >= self._count:
                 self._ended = True
@@ -215,6 +219,8 @@ class _Segmented:
         return False
 
     def _choose_step(self) -> int:
-        crowded = self._crowded is not None and bool(self._crowded[0])
+        crowded, most, least = (0, 0, 0) if self._answer is None else map(int, self._answer)
+        if most != -least:
+            raise EngineError(f"a large all_reduce or reduce: the ranks' arrays are of {-least} to {most} bytes", hint=SAME_ARRAYS)
         piece = FEWEST_SWITCHES_BYTES if crowded else self._queue.size.nbytes
         return math.ceil(self._count / math.ceil(self._nbytes / piece))
