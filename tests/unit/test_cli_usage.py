@@ -22,6 +22,7 @@ NODE_FILE = "capture.txt"
             "(a file, or an address: http://HOST:7470, unix:/path)",
         ),
         (["nodes", "--from", NODE_FILE], "`fabricctl topo --from` shows one machine)"),
+        (["plan-diff", "none.json", NODE_FILE], "No such file or directory (a file, or - (standard input))"),
         (["doctr"], "No such command 'doctr'. Did you mean 'doctor'?"),
     ],
 )

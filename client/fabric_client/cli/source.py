@@ -139,7 +139,7 @@ def load(origin: str | None) -> Source:
         cluster = connection.get("/v1/cluster", ClusterStatus, params={"summary": "1"})
         names = {status.node_id: status.name for status in cluster.nodes if status.was_seen}
         return Source(name=str(connection.address), nodes=DaemonNodes(connection, names), connection=connection)
-    with opened(origin or "-") as (stream, name):
+    with opened(origin or "-", or_address=True) as (stream, name):
         if is_cluster(stream.peek(4096)):
             with no_collecting():
                 cluster = read_cluster(stream, what=name)
@@ -168,7 +168,7 @@ def load_cluster(origin: str | None, *, whole: bool) -> ClusterStatus:
     if connection is not None:
         asked = {} if whole else {"summary": "1", "networks": "1"}
         return connection.get("/v1/cluster", ClusterStatus, params=asked)
-    with opened(origin or "-") as (stream, name):
+    with opened(origin or "-", or_address=True) as (stream, name):
         if not is_cluster(stream.peek(4096)):
             raise InputError(
                 f"{name} is no cluster",
@@ -214,8 +214,12 @@ def _daemon(origin: str | None) -> Connection | None:
 
 
 @contextmanager
-def opened(origin: str) -> Iterator[tuple[BufferedReader, str]]:
+def opened(origin: str, *, or_address: bool = False) -> Iterator[tuple[BufferedReader, str]]:
     """Open a file, or standard input for ``-``, with its name for people.
+
+    Args:
+        origin: of a file.
+        or_address: for errors: it could have been a daemon's, too.
 
     Raises:
         InputError: it cannot be read.
@@ -228,8 +232,10 @@ def opened(origin: str) -> Iterator[tuple[BufferedReader, str]]:
             with Path(origin).open("rb") as file:
                 yield file, name
     except OSError as error:
-        expected = "a file, or an address: http://HOST:7470, unix:/path"
-        meant = with_scheme(origin) if ":" in origin else ""
+        expected = (
+            "a file, or an address: http://HOST:7470, unix:/path" if or_address else "a file, or - (standard input)"
+        )
+        meant = with_scheme(origin) if or_address and ":" in origin else ""
         raise InputError(f"cannot read {origin}: {error.strerror}{meant}", hint=expected) from error
 
 
