@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from demo.namespaces import why_not
 from tests.support.command_line import Told, told
 from tests.support.etcd import etcd_program
-from tests.support.leaks import Watch
+from tests.support.leaks import Watch, mpi_memory
 
 if TYPE_CHECKING:
     from tests.support.daemon import RunningDaemon
@@ -113,6 +113,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RunningDaemon
         yield one
 
 
+@pytest.fixture
+def no_memory_left() -> Iterator[None]:
+    """Whatever a test does to its ranks, no shared memory of MPI stays behind."""
+    from tests.support.daemon import eventually
+
+    before = mpi_memory()
+    yield
+    eventually(lambda: mpi_memory() <= before)
+
+
 @pytest.fixture(scope="module")
 def url(running: "RunningDaemon") -> str:
     return running.url
@@ -142,6 +152,8 @@ _TOGETHER = {
     "tests/contract/": "ranks",
     "tests/net/": "ranks",
     "tests/e2e/test_mpi_life": "ranks",
+    "tests/e2e/test_mpi_ends": "ranks",
+    "tests/e2e/test_mpi_process": "ranks",
     "tests/machines/": "machines",
 }
 

@@ -5,29 +5,18 @@ The library beneath moves host memory; see ``tests/nccl_shim``.
 
 import re
 import signal
+from functools import partial
 
 import pytest
 
-from tests.support.ranks import new_group, ranks
+from tests.support.ranks import play_scene
 
 pytest.importorskip("cupy_backends", reason="CuPy is not installed")
 
 
 @pytest.fixture
 def play(tmp_path, url):
-    """Plays a scene to its end."""
-
-    def call(scene, *, size=3, seconds=30, **group):
-        with ranks(tmp_path, size, ["-m", "tests.e2e.rank_nccl", scene], new_group(url, **group)) as job:
-            return job.wait(seconds)
-
-    return call
-
-
-def last_line(ended):
-    """What the traceback of a rank ends with."""
-    assert "Traceback" in ended.err, ended.err
-    return ended.err.strip().splitlines()[-1]
+    return partial(play_scene, tmp_path, url, "tests.e2e.rank_nccl", size=3)
 
 
 def test_ranks_get_communicators_on_the_plan(play):
@@ -64,28 +53,26 @@ def test_a_rank_killed_in_the_middle_is_named_by_the_others_which_end(play):
     assert ended[1].status == -signal.SIGKILL
     for rank in (ended[0], ended[2]):
         assert rank.status == 1
-        assert re.search(r"RankLostError: group 'test-\w+' lost rank 1 during all_reduce", last_line(rank))
+        assert re.search(r"RankLostError: group 'test-\w+' lost rank 1 during all_reduce", rank.last_line)
         assert rank.seconds < 15
 
 
 def test_a_lost_rank_frees_the_streams_of_those_who_wait_for_their_gpu(play):
     ended = play("killed_in_background", size=2)
     assert ended[0].status == 1
-    assert "lost rank 1" in last_line(ended[0])
+    assert "lost rank 1" in ended[0].last_line
     assert '"freed_after"' in ended[0].out
 
 
 def test_two_ranks_on_one_gpu_are_both_named_on_every_rank(play):
     for ended in play("same_gpu"):
         assert ended.status == 1
-        assert re.search(
-            r"(EngineError: |GroupAbortedError: .*)ranks 1-2 are all on one GPU, 0000:17", last_line(ended)
-        )
+        assert re.search(r"(EngineError: |GroupAbortedError: .*)ranks 1-2 are all on one GPU, 0000:17", ended.last_line)
 
 
 def test_an_operation_that_a_rank_does_not_come_to_has_a_deadline(play):
     ended = play("slow", size=2)
-    assert "OperationTimeoutError: barrier did not end within 0.5 s" in last_line(ended[0])
+    assert "OperationTimeoutError: barrier did not end within 0.5 s" in ended[0].last_line
     assert ended[0].seconds < 15
 
 
@@ -99,13 +86,13 @@ def test_an_operation_that_a_rank_does_not_come_to_has_a_deadline(play):
 )
 def test_what_one_rank_hears_of_nccl_ends_all_of_them(play, fault, scene, own, others):
     ended = play(scene, size=2, FAULT=fault)
-    assert own in last_line(ended[1])
-    assert re.search(f"(GroupAbortedError|EngineError|OperationTimeoutError).*{others}", last_line(ended[0]))
+    assert own in ended[1].last_line
+    assert re.search(f"(GroupAbortedError|EngineError|OperationTimeoutError).*{others}", ended[0].last_line)
     assert max(rank.seconds for rank in ended) < 20
 
 
 def test_a_rank_that_leaves_early_is_named(play):
     ended = play("early", size=2)
-    assert "RankLostError" in last_line(ended[0])
-    assert "lost rank 1" in last_line(ended[0])
+    assert "RankLostError" in ended[0].last_line
+    assert "lost rank 1" in ended[0].last_line
     assert ended[1].status == 0

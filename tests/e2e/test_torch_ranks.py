@@ -2,27 +2,22 @@
 
 import json
 import signal
+from functools import partial
 
 import pytest
 
-from tests.support.ranks import new_group, ranks
+from tests.support.ranks import play_scene
 
 pytestmark = pytest.mark.frameworks
 
 
 @pytest.fixture
 def play(url, tmp_path):
-    """Runs a scene of ``rank_torch`` to its end."""
-
-    def call(scene, size):
-        with ranks(tmp_path, size, ["-m", "tests.e2e.rank_torch", scene], new_group(url)) as job:
-            return job.wait(60)
-
-    return call
+    return partial(play_scene, tmp_path, url, "tests.e2e.rank_torch", seconds=60)
 
 
 def test_collectives_subgroups_a_second_group_and_an_error_that_ends_all(play):
-    ended = play("works", 2)
+    ended = play("works")
     told = [json.loads(one.out) for one in ended]
     assert [one["rank"] for one in told] == [0, 1]
     assert [one["found"] for one in told] == [3.0] * 2
@@ -45,7 +40,7 @@ def test_collectives_subgroups_a_second_group_and_an_error_that_ends_all(play):
 
 
 def test_a_killed_rank_is_named_by_a_typed_error(play):
-    first, killed = play("loses_one", 2)
+    first, killed = play("loses_one")
     assert killed.status == -signal.SIGKILL
     told = first.json()
     assert (told["ranks"], told["cause"]) == ([1], "RuntimeError")

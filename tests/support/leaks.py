@@ -13,6 +13,7 @@ from pathlib import Path
 
 MARK = "TEST_SESSION_MARK"
 _GRACE_SECONDS = 3.0
+_MEMORY = "mpich_shm_*"
 
 
 def _named_things() -> set[str]:
@@ -21,17 +22,18 @@ def _named_things() -> set[str]:
     return found | {f"namespace {path.name}" for path in Path("/run/netns").glob("*")}
 
 
-def _shared_memory() -> set[str]:
-    return {str(path) for path in Path("/dev/shm").glob("mpich_shm_*")}
-
-
-def _mapped() -> set[str]:
-    """Files of /dev/shm that some process has mapped. Source: proc(5), /proc/<pid>/maps."""
-    found = set()
+def abandoned_memory(*patterns: str) -> set[str]:
+    """Return files of /dev/shm, by name, that no living process has mapped. Source: proc(5), /proc/<pid>/maps."""
+    mapped = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with suppress(OSError):  # it may end meanwhile
-            found |= {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/" in line}
-    return found
+            mapped |= {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/" in line}
+    return {str(path) for pattern in patterns for path in Path("/dev/shm").glob(pattern)} - mapped
+
+
+def mpi_memory() -> set[str]:
+    """Return what ranks of MPICH over UCX have left in /dev/shm."""
+    return abandoned_memory(_MEMORY, "ucx_shm_*")
 
 
 class Watch:
@@ -42,7 +44,7 @@ class Watch:
         name, value = self._mark.decode().split("=")
         os.environ[name] = value
         self._named = _named_things()
-        self._memory = _shared_memory()
+        self._memory = {str(path) for path in Path("/dev/shm").glob(_MEMORY)}
 
     def processes(self) -> list[str]:
         """Return "pid command line" of the processes that bear the mark, but for this one and dead ones."""
@@ -65,7 +67,7 @@ class Watch:
             found = self.processes()
             if whole_machine:
                 found += sorted(_named_things() - self._named)
-                found += [f"shared memory {path}" for path in sorted(_shared_memory() - self._memory - _mapped())]
+                found += [f"shared memory {path}" for path in sorted(abandoned_memory(_MEMORY) - self._memory)]
             if not found or time.monotonic() > deadline:
                 return found
             time.sleep(0.1)

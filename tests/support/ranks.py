@@ -30,6 +30,12 @@ class Ended:
         assert self.status == 0, f"rank {self.rank} ended with {self.status}:\n{self.out}\n{self.err}"
         return json.loads(self.out)
 
+    @property
+    def last_line(self) -> str:
+        """What its traceback ends with."""
+        assert "Traceback" in self.err, self.err
+        return self.err.strip().splitlines()[-1]
+
 
 @dataclass(slots=True)
 class Ranks:
@@ -113,3 +119,22 @@ def ranks(
         for process in job.processes:
             process.kill()
             process.wait()
+
+
+def play_scene(
+    folder: Path, url: str, module: str, scene: str, *arguments: str, size: int = 2, seconds: float = 30, **group: str
+) -> list[Ended]:
+    """Run ``python -m MODULE SCENE ARGUMENTS`` as the ranks of a new group; return how each ended.
+
+    Args:
+        folder: takes their output.
+        url: the group's daemon.
+        module: of scenes, e.g. "tests.e2e.rank_scenes".
+        scene: which.
+        arguments: of the scene.
+        size: how many ranks.
+        seconds: in which all must have ended.
+        group: more variables.
+    """
+    with ranks(folder, size, ["-m", module, scene, *arguments], new_group(url, **group)) as job:
+        return job.wait(seconds)
