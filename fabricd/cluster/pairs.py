@@ -51,6 +51,9 @@ class PairMeasurer:
 
         async def one(pair: Pair) -> None:
             first, second = sorted((pair.src_node, pair.dst_node))
+            if first == second:  # it would wait for itself
+                unmeasured[pair] = "not measured: one daemon cannot be both ends"
+                return
             async with busy.setdefault(first, asyncio.Lock()), busy.setdefault(second, asyncio.Lock()), room:
                 try:
                     found.append(await self._measure(pair, max_age_seconds))

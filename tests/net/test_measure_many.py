@@ -95,12 +95,13 @@ def test_a_pulled_cable_is_told_with_both_ends(made):
 
 def test_what_cannot_be_measured_is_no_verdict(made):
     wrong = pair(0, 1, dst_address="10.71.0.77")
-    unknown = pair(7, 8)
-    answer = from_json(made.post(PairsRequest(pairs=(wrong, unknown, pair())))[0].content, PairsAnswer)
+    unknown, itself = pair(7, 8), pair(1, 1)
+    answer = from_json(made.post(PairsRequest(pairs=(wrong, unknown, itself, pair())))[0].content, PairsAnswer)
     assert [one.dst_node for one in answer.measured] == ["h1"]
     reasons = {one.pair: one.reason for one in answer.unmeasured}
     assert "is not an address of h1" in reasons[wrong]
     assert "h7" in reasons[unknown]
+    assert "cannot be both ends" in reasons[itself]
 
 
 def test_questions_are_bounded_and_one_at_a_time(made):
