@@ -6,134 +6,16 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI, Request
-from starlette.responses import Response, StreamingResponse
 
 from fabricd.api import gate
-from fabricd.api.app import create_app
-from fabricd.api.auth import caller
-from fabricd.api.longpoll import LongPolls
-from fabricd.api.message import json_response
-from fabricd.api.services import Services
-from fabricd.cluster.nodes import NodeMap
-from fabricd.config import Config
-from fabricd.daemon import protocol, room, server
-from fabricd.daemon.listeners import UnixListener, listen_tcp
-from fabricd.daemon.server import Server
-from fabricd.errors import GroupAbortedError
-from fabricd.metrics import ShortageCollector
-
-LARGE = 32 << 20  #: more than the buffers of two sockets hold
-
-
-def routes(app: FastAPI) -> None:
-    """Add what a handler may do badly."""
-
-    @app.get("/who")
-    async def who(request: Request) -> Response:
-        asker = await caller(request)
-        return json_response({"kind": asker.kind, "uid": asker.uid, "pid": asker.pid})
-
-    @app.post("/length")
-    async def length(request: Request) -> Response:
-        return json_response(len(await request.body()))
-
-    @app.get("/large")
-    async def large() -> Response:
-        return Response(bytes(LARGE))
-
-    @app.get("/raises")
-    async def raises() -> Response:
-        raise RuntimeError("the secret is 1234")
-
-    @app.get("/refuses")
-    async def refuses() -> Response:
-        raise GroupAbortedError("by rank 3", hint="restart", details={"rank": 3})
-
-    @app.get("/breaks")
-    async def breaks() -> Response:
-        async def parts() -> AsyncIterator[bytes]:
-            yield b"one"
-            raise RuntimeError("half way")
-
-        return StreamingResponse(parts())
-
-    @app.get("/burns")
-    async def burns() -> Response:
-        time.sleep(0.1)  # noqa: ASYNC251 - as a search does that holds the loop up
-        return Response()
-
-    @app.get("/sleeps")
-    async def sleeps() -> Response:
-        await asyncio.sleep(30)
-        return Response()
-
-    @app.get("/stream")
-    async def stream() -> Response:
-        async def parts() -> AsyncIterator[bytes]:
-            while True:
-                yield b"alive\n"
-                await asyncio.sleep(0.05)
-
-        return StreamingResponse(parts())
-
-
-@asynccontextmanager
-async def serving(
-    path: Path | None = None, near_memory_limit: Callable[[], str] = lambda: "", **settings: Any
-) -> AsyncIterator[tuple[str, Callable[[], Coroutine[Any, Any, float]]]]:
-    """Serve; yield the URL and what stops it and tells how long that took."""
-    config = Config(**settings)
-    services = Services(
-        config=config,
-        nodes=NodeMap(),
-        polls=LongPolls(config.max_long_polls),
-        near_memory_limit=near_memory_limit,
-    )
-    services.metrics.watch(ShortageCollector(services.shortages))
-    services.metrics.watch_long_polls(lambda: services.polls.open)
-    app = create_app(services)
-    routes(app)
-    stopping = asyncio.Event()
-    tcp = listen_tcp("127.0.0.1", 0)
-    unix = UnixListener(path) if path else None
-    url = f"http://127.0.0.1:{tcp.getsockname()[1]}"
-    limit = config.max_connections
-    running = Server(app, stopping, limit, services.shortages, lambda: None, near_memory_limit=near_memory_limit)
-    task = asyncio.create_task(running.serve(sockets=[tcp, *([unix.socket] if unix else [])]))
-
-    async def stop() -> float:
-        begun = time.monotonic()
-        stopping.set()
-        services.polls.stop()
-        await task
-        return time.monotonic() - begun
-
-    try:
-        while not running.started:  # noqa: ASYNC110 - uvicorn tells nobody
-            await asyncio.sleep(0.005)
-        yield url, stop
-    finally:
-        await stop()
-        if unix:
-            unix.close()
-
-
-def client(url: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, trust_env=False)
-
-
-async def connect(url: str, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-    writer.write(data)
-    return reader, writer
+from fabricd.daemon import protocol
+from fabricd.daemon.listeners import listen_tcp
+from tests.support.served_app import LARGE, client, connect, serving
 
 
 def test_a_request_that_trickles_is_cut_off(monkeypatch):
@@ -219,46 +101,6 @@ def test_a_head_is_bounded_also_when_it_comes_at_once():
     asyncio.run(main())
 
 
-def test_slow_bodies_keep_only_each_other_out():
-    async def main() -> None:
-        async with serving(max_requests=8) as (url, _stop), client(url) as http:
-            head = b"POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1"
-            streams = [await connect(url, head) for _ in range(9)]
-            async with asyncio.timeout(5):
-                refused = await streams[8][0].read(1000)
-            assert refused.startswith(b"HTTP/1.1 503")
-            assert b"\r\nRetry-After: 5\r\n" in refused or b"\r\nretry-after: 5\r\n" in refused
-            assert (await http.get("/who")).status_code == 200
-            streams[0][1].write(b"234567890")
-            async with asyncio.timeout(5):
-                assert (await streams[0][0].readline()).startswith(b"HTTP/1.1 200")
-            assert (await http.post("/length", content=b"abc")).json() == 3  # its place is free again
-            for _, writer in streams:
-                writer.close()
-
-    asyncio.run(main())
-
-
-def test_connections_without_a_request_make_room_the_longest_first():
-    async def main() -> None:
-        async with serving(max_connections=16) as (url, _stop):
-            polls = [await connect(url, b"GET /sleeps HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(4)]
-            slow = [await connect(url, b"GET /livez HT") for _ in range(12)]
-            await asyncio.sleep(0.1)
-            extra = await connect(url, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            async with asyncio.timeout(5):
-                assert (await extra[0].readline()).startswith(b"HTTP/1.1 200")
-                with suppress(ConnectionResetError):
-                    assert await slow[0][0].read() == b""
-            slow[1][1].write(b"TP/1.1\r\nHost: localhost\r\n\r\n")  # the next one is still there
-            async with asyncio.timeout(5):
-                assert (await slow[1][0].readline()).startswith(b"HTTP/1.1 200")
-            for _, writer in (*polls, *slow, extra):
-                writer.close()
-
-    asyncio.run(main())
-
-
 def test_a_client_that_does_not_read_its_answer_is_cut_off(monkeypatch):
     monkeypatch.setattr(protocol, "STALL_SECONDS", 0.3)
 
@@ -316,73 +158,6 @@ def test_what_handlers_raise_becomes_a_problem_that_tells_no_secret(caplog):
 
     asyncio.run(main())
     assert "the secret is 1234" in caplog.text  # the log is for the administrator
-
-
-def test_requests_beyond_the_limit_are_told_to_come_again():
-    async def main() -> None:
-        async with serving(max_requests=3) as (url, _stop), client(url) as http:
-            held = [asyncio.create_task(http.get("/sleeps")) for _ in range(3)]
-            await asyncio.sleep(0.2)
-            busy = await http.get("/metrics")
-            assert (busy.status_code, busy.json()["code"], busy.headers["Retry-After"]) == (503, "busy", "1")
-            assert (await http.get("/livez")).status_code == 200  # busy is not dead
-            for task in held:
-                task.cancel()
-            await asyncio.gather(*held, return_exceptions=True)
-
-    asyncio.run(main())
-
-
-def test_what_waited_too_long_for_its_turn_is_refused_but_not_supervisors_and_jobs(monkeypatch):
-    monkeypatch.setattr(gate, "QUEUE_SECONDS", 0.25)
-
-    async def main() -> None:
-        async with serving() as (url, _stop):
-            paths = ["/burns"] * 8 + ["/livez", "/v1/groups/g", "/v1/events?wait=0.1"]
-            asked = [await connect(url, b"") for _ in paths]
-            for path, (_, writer) in zip(paths, asked, strict=True):
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            heads = [await reader.readuntil(b"\r\n\r\n") for reader, _ in asked]
-            statuses = [int(head.split()[1]) for head in heads]
-            assert (statuses[0], statuses[7], statuses[8]) == (200, 503, 200)
-            assert b"\r\nretry-after: 1\r\n" in heads[7]
-            assert statuses[10] == 200
-            assert statuses[9] in (401, 403, 404)  # what it would be at any other time
-            for _, writer in asked:
-                writer.close()
-
-    asyncio.run(main())
-
-
-def test_near_the_end_of_memory_all_is_refused_but_supervisors_jobs_and_metrics_and_who_does_not_read_is_ended(
-    monkeypatch,
-):
-    monkeypatch.setattr(server, "_BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(room, "_READ_SECONDS", 0.1)
-    near = ""
-
-    async def main() -> None:
-        nonlocal near
-        async with serving(near_memory_limit=lambda: near) as (url, _stop), client(url) as http:
-            assert (await http.get("/who")).status_code == 200
-            unread, writer = await connect(url, b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await asyncio.sleep(0.1)  # it comes to a halt
-            near = "990 of 1024 MiB"
-            refused = await http.get("/who")  # over a connection that is open
-            assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
-            assert "990 of 1024 MiB" in refused.json()["detail"]
-            for path, status in (("/livez", 200), ("/v1/groups/none", 403)):
-                assert (await http.get(path)).status_code == status, path
-            assert 'fabricd_short{resource="memory"} 1.0' in (await http.get("/metrics")).text
-            await asyncio.sleep(0.5)
-            async with asyncio.timeout(5):
-                with suppress(ConnectionResetError):
-                    assert len(await unread.read()) < LARGE
-            writer.close()
-            near = ""
-            assert (await http.get("/who")).status_code == 200
-
-    asyncio.run(main())
 
 
 def test_ends_in_time_with_streams_and_handlers_that_do_not():

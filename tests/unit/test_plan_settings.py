@@ -3,51 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fabricd.errors import InputError, NoNetworkError, UnknownNameError
 from fabricd.graph.networks import find_networks
 from fabricd.localview import LocalView, ViewHca, ViewInterface
 from fabricd.model.collective import CollectivePlan
-from fabricd.model.device import Gid, Gpu, HcaPort, InterfaceKind, IpAddress, LldpNeighbor
-from fabricd.model.identity import Cpu, NodeIdentity
+from fabricd.model.device import InterfaceKind, LldpNeighbor
 from fabricd.model.infiniband import IbFabric
 from fabricd.model.network import NetworkRule
 from fabricd.model.path import Policy
-from fabricd.model.routing import Route
-from fabricd.model.topology_file import TopologyFile
 from fabricd.plan.job_plan import with_settings
 from fabricd.plan.settings import SiteChoices, as_seen, of_node, settings_for
-from fabricd.plan.settings.gid import Scan, nccl_index, ucx_index
 from fabricd.plan.settings.sockets import default_interfaces
-from tests.support.composed import member
-from tests.support.nodes import BRIDGE, GEN4, hca, hgx, ib_port, nic, node, nvlinks, pci
-
-
-def told(*snapshots, **options):
-    """Return the values by name; of settings that differ by node, a mapping by node."""
-    found = {}
-    for one in settings_for({snapshot.node.name: snapshot for snapshot in snapshots}, **options):
-        if one.scope == "node":
-            found.setdefault(one.name, {})[one.node] = one.value
-        else:
-            found[one.name] = one.value
-        assert one.because
-    return found
-
-
-def nccl(*snapshots, **options):
-    return told(*snapshots, engines=["nccl"], **options)
-
-
-def with_nics(snapshot, *nics):
-    return replace(snapshot, interfaces=tuple(replace(one, index=index) for index, one in enumerate(nics, 1)))
-
-
-def ib_pair():
-    a, b = hgx("a"), hgx("b", lid=101)
-    return with_nics(a, nic("eth0", "10.0.0.1/24")), with_nics(b, nic("eth0", "10.0.0.2/24"))
+from tests.support.nodes import hca, hgx, ib_port, nic, node
+from tests.support.settings_told import ib_pair, nccl, told, with_nics
 
 
 def test_one_node_needs_nothing():
@@ -140,123 +109,6 @@ def test_rails_that_are_fabrics_of_their_own_are_not_crossed():
     assert nccl(a, b) == {"NCCL_NET": "IB", "NCCL_CROSS_NIC": "0"}
 
 
-def roce(name, host, gids):
-    """A node whose one adapter has a GID table of (index, type, address)."""
-    table = tuple(Gid(index=index, gid=gid(address), type=kind, interface="eth1") for index, kind, address in gids)
-    port = HcaPort(port=1, state="active", link_layer="ethernet", rate_bytes_per_second=50 * 10**9, gids=table)
-    family = 6 if ":" in host else 4
-    data = nic(
-        "eth1",
-        "",
-        rdma_device="mlx5_0",
-        addresses=(IpAddress(address=host, prefix_length=24 if family == 4 else 64, family=family),),
-        speed_bytes_per_second=50 * 10**9,
-    )
-    return replace(with_nics(node(name), data), hcas=(hca("mlx5_0", port, kind="roce"),))
-
-
-def gid(address):
-    if ":" in address:
-        return ":".join(f"{int(group or '0', 16):04x}" for group in expanded(address))
-    a, b, c, d = map(int, address.split("."))
-    return f"0000:0000:0000:0000:0000:ffff:{a:02x}{b:02x}:{c:02x}{d:02x}"
-
-
-def expanded(address):
-    head, _, tail = address.partition("::")
-    left, right = head.split(":") if head else [], tail.split(":") if tail else []
-    return [*left, *["0"] * (8 - len(left) - len(right)), *right]
-
-
-def usual(address):
-    return [(0, "roce-v1", "fe80::1"), (1, "roce-v2", "fe80::1"), (2, "roce-v1", address), (3, "roce-v2", address)]
-
-
-@pytest.mark.parametrize("told_by", ["prefix", "gateway", ""])
-def test_roce_behind_routers_is_not_given_up_for_management(told_by):
-    """Every link to a leaf is a subnet of its own, and only management joins the hosts by subnet."""
-
-    def routed(name, host):
-        made = roce(name, f"10.{host}.0.1", usual(f"10.{host}.0.1"))
-        length = 31 if told_by == "prefix" else 24
-        data = replace(
-            made.interfaces[0], addresses=(IpAddress(address=f"10.{host}.0.1", prefix_length=length, family=4),)
-        )
-        routes = (Route(destination="10.0.0.0/8", family=4, interface="eth1", gateway=f"10.{host}.0.254"),)
-        made = with_nics(made, data, nic("mgmt", f"192.168.0.{host}/24", speed_bytes_per_second=125_000_000))
-        return replace(made, routes=routes if told_by == "gateway" else ())
-
-    found = nccl(routed("a", 1), routed("b", 2))
-    assert found.get("NCCL_NET") == ("IB" if told_by else None), "what is not known is left to NCCL"
-    assert found["NCCL_SOCKET_IFNAME"] == "=mgmt"
-    assert "NCCL_CROSS_NIC" not in found
-
-
-def test_the_usual_gid_table_needs_no_setting():
-    found = nccl(roce("a", "10.0.0.1", usual("10.0.0.1")), roce("b", "10.0.0.2", usual("10.0.0.2")))
-    assert found == {"NCCL_NET": "IB"}
-
-
-def test_ipv6_alone_needs_the_family():
-    found = nccl(roce("a", "fd00::1", usual("fd00::1")), roce("b", "fd00::2", usual("fd00::2")))
-    assert found["NCCL_IB_ADDR_FAMILY"] == "AF_INET6"
-    assert "NCCL_IB_GID_INDEX" not in found
-
-
-def test_a_second_address_before_the_right_one_needs_the_range():
-    """A container's leftover at an earlier index: the range tells, where an index would be another on each node."""
-    a = roce("a", "10.0.0.1", [(3, "roce-v2", "192.168.7.1"), (5, "roce-v2", "10.0.0.1")])
-    b = roce("b", "10.0.0.2", [(3, "roce-v2", "10.0.0.2")])
-    found = nccl(a, b)
-    assert found["NCCL_IB_ADDR_RANGE"] == "10.0.0.0/30"
-    assert "NCCL_IB_GID_INDEX" not in found
-
-
-def test_a_fixed_index_is_the_last_resort_and_only_where_it_is_one():
-    """Version 1 before version 2 of one address in a table without entry 0: NCCL keeps the first of the family."""
-    one = [(1, "roce-v1", "10.0.0.1"), (2, "roce-v2", "10.0.0.1")]
-    assert (
-        nccl_index([Gid(index=1, gid=gid("10.0.0.1"), type=""), Gid(index=2, gid=gid("10.0.0.1"), type="")], Scan())
-        == 1
-    )
-    assert "NCCL_IB_GID_INDEX" not in nccl(roce("a", "10.0.0.1", one), roce("b", "10.0.0.2", usual("10.0.0.2")))
-
-
-def test_ucx_is_told_an_index_where_it_is_one_on_all_ports_of_a_node():
-    a = roce("a", "10.0.0.1", [(3, "roce-v2", "192.168.7.1"), (5, "roce-v2", "10.0.0.1")])
-    b = roce("b", "10.0.0.2", [(3, "roce-v2", "10.0.0.2")])
-    assert told(a, b, engines=["ucx"])["UCX_IB_GID_INDEX"] == {"a": "5", "b": "3"}
-
-
-GIDS = st.lists(
-    st.tuples(
-        st.integers(0, 12),
-        st.sampled_from(["roce-v1", "roce-v2"]),
-        st.sampled_from(["10.0.0.1", "10.0.1.1", "fd00::1", "fe80::1"]),
-    ),
-    unique_by=lambda entry: entry[0],
-)
-
-
-@given(GIDS)
-def test_the_index_that_nccl_takes_has_the_wanted_family_if_any_valid_entry_has(entries):
-    table = [Gid(index=index, gid=gid(address), type=kind) for index, kind, address in entries]
-    taken = nccl_index(table, Scan())
-    wanted = [index for index, kind, address in entries if kind == "roce-v2" and "." in address and index > 0]
-    if wanted:
-        chosen = next(entry for entry in entries if entry[0] == taken)
-        assert chosen[1] == "roce-v2"
-        assert "." in chosen[2]
-
-
-@given(GIDS)
-def test_the_index_that_ucx_takes_is_of_the_best_version_and_family(entries):
-    table = [Gid(index=index, gid=gid(address), type=kind) for index, kind, address in entries]
-    taken = ucx_index(table)
-    best = sorted((kind != "roce-v2", "." not in address, index) for index, kind, address in entries)
-    assert taken == (best[0][2] if best else None)
-
-
 def test_the_sites_own_choices_are_set_and_never_guessed():
     site = SiteChoices(traffic_class=106, service_level=3, pkey_index=1, graph_file="/tmp/graph.xml")
     found = nccl(*ib_pair(), site=site)
@@ -266,129 +118,6 @@ def test_the_sites_own_choices_are_set_and_never_guessed():
         "NCCL_IB_PKEY": "1",
         "NCCL_GRAPH_FILE": "/tmp/graph.xml",
     }
-
-
-def test_gpudirect_through_an_amd_host_bridge_is_allowed():
-    """GPUs and adapters below ports of one root each: NCCL's limit is a switch, and these processors pass it on."""
-    zen = Cpu(vendor="AuthenticAMD", family=0x19, model=1, architecture="x86_64")
-
-    def machine(name, host, cpu):
-        devices = (
-            pci("0000:01:00.0", root="pci0000:00", numa_node=0, link=GEN4, class_code=0x030200),
-            pci("0000:02:00.0", root="pci0000:00", numa_node=0, link=GEN4, class_code=0x020700),
-        )
-        gpus = (Gpu(index=0, pci_address="0000:01:00.0", compute_capability=(8, 0), numa_node=0),)
-        cards = (hca("mlx5_0", ib_port(lid=host), pci_address="0000:02:00.0", numa_node=0, dmabuf=True),)
-        identity = NodeIdentity(node_id=f"id-{name}", name=name, cpu=cpu)
-        made = node(name, node=identity, pci=devices, gpus=gpus, hcas=cards)
-        return with_nics(made, nic("eth0", f"10.0.0.{host}/24"))
-
-    found = settings_for({"a": machine("a", 1, zen), "b": machine("b", 2, zen)}, engines=["nccl"])
-    level = next(one for one in found if one.name == "NCCL_NET_GDR_LEVEL")
-    assert level.value == "PHB"
-    assert "GPU:0 is PHB from NET:0, beyond P2C (the default)" in level.because
-    old = replace(zen, vendor="GenuineIntel", family=6, model=0x4F)
-    assert "NCCL_NET_GDR_LEVEL" not in nccl(machine("a", 1, zen), machine("b", 2, old))
-
-
-def test_bridges_that_redirect_take_gpus_off_pcie():
-    def below_a_switch(redirects):
-        common = {"root": "pci0000:00", "numa_node": 0, "link": GEN4}
-        devices = [
-            pci("0000:00:01.0", class_code=BRIDGE, **common),
-            pci("0000:01:00.0", parent="0000:00:01.0", class_code=BRIDGE, **common),
-        ]
-        gpus = []
-        for index in range(2):
-            port, own = f"0000:02:0{index}.0", f"0000:0{index + 3}:00.0"
-            devices += [
-                pci(port, parent="0000:01:00.0", class_code=BRIDGE, acs_redirects=redirects, **common),
-                pci(own, parent=port, class_code=0x030200, **common),
-            ]
-            gpus.append(Gpu(index=index, pci_address=own))
-        return node("a", pci=tuple(devices), gpus=tuple(gpus))
-
-    found = settings_for({"a": below_a_switch(True)}, engines=["nccl"])
-    assert [(one.name, one.value) for one in found] == [("NCCL_P2P_LEVEL", "NVL")]
-    assert "0000:02:00.0 redirects" in found[0].because
-    assert nccl(below_a_switch(False)) == {}
-    linked = below_a_switch(True)
-    assert nccl(replace(linked, gpus=tuple(replace(gpu, links=nvlinks(4)) for gpu in linked.gpus))) == {}, "by NVLink"
-    guest = below_a_switch(True)
-    assert nccl(replace(guest, node=replace(guest.node, virtualization="kvm"))) == {}, "a hypervisor needs it"
-
-
-def test_a_virtual_machine_is_told_the_file_that_describes_it():
-    xml = (
-        '<system version="1"><cpu numaid="0"><pci busid="0000:10:00.0" class="0x060400">'
-        '<pci busid="0001:00:00.0" class="0x030200"/><pci busid="0002:00:00.0" class="0x020700"/></pci></cpu></system>'
-    )
-    devices = (
-        pci("0001:00:00.0", root="pci0001:00", class_code=0x030200),
-        pci("0002:00:00.0", root="pci0002:00", class_code=0x020700),
-    )
-    made = node(
-        "a",
-        pci=devices,
-        gpus=(Gpu(index=0, pci_address="0001:00:00.0"),),
-        hcas=(hca("mlx5_0", ib_port(), pci_address="0002:00:00.0"),),
-        topology_file=TopologyFile(path="/opt/topo.xml", text=xml),
-    )
-    guest = replace(made, node=replace(made.node, virtualization="microsoft"))
-    assert nccl(guest) == {"NCCL_TOPO_FILE": "/opt/topo.xml"}
-    assert nccl(made) == {}, "bare metal hides nothing"
-
-
-def test_two_machines_of_azure_get_what_their_maker_recommends():
-    """The image's topology file, and the InfiniBand adapters without the one that is the virtual machine's Ethernet."""
-    found = nccl(*(member("azure-nd-h100-v5", name, number) for number, name in enumerate("ab")))
-    assert found == {
-        "NCCL_NET": "IB",
-        "NCCL_IB_HCA": "=" + ",".join(f"mlx5_ib{index}:1" for index in range(8)),
-        "NCCL_TOPO_FILE": "/opt/microsoft/ndv5/topo.xml",
-    }
-
-
-def test_efa_and_slingshot_are_told_their_provider():
-    def efa(name, host):
-        port = HcaPort(port=1, state="active", link_layer="unspecified", rate_bytes_per_second=12_500_000_000)
-        made = node(name, hcas=(hca("rdmap0", port, kind="efa"),))
-        return with_nics(made, nic("ens32", f"10.0.0.{host}/24"))
-
-    found = told(efa("a", 1), efa("b", 2))
-    assert found == {"NCCL_NET": "AWS Libfabric", "GLOO_SOCKET_IFNAME": "ens32", "FI_PROVIDER": "efa"}
-
-    def cray(name, host):
-        return with_nics(
-            node(name), nic("hsn0", f"10.0.0.{host}/16", driver="cxi_ss1", speed_bytes_per_second=25 * 10**9)
-        )
-
-    found = told(cray("a", 1), cray("b", 2))
-    assert found["NCCL_NET"] == "AWS Libfabric"
-    assert found["FI_PROVIDER"] == "cxi"
-
-
-def test_googles_cards_beside_gpus_are_named_for_its_plugin():
-    def a3(name, host):
-        common = {"root": "pci0000:00", "numa_node": 0, "link": GEN4}
-        devices = [pci("0000:00:01.0", class_code=BRIDGE, **common)]
-        nics = [nic("eth0", f"10.0.0.{host}/24", driver="gve")]
-        gpus = []
-        for index in range(2):
-            up, gpu, card = f"0000:{index + 1}0:00.0", f"0000:{index + 1}3:00.0", f"0000:{index + 1}4:00.0"
-            devices += [
-                pci(up, parent="0000:00:01.0", class_code=BRIDGE, **common),
-                pci(gpu, parent=up, class_code=0x030200, **common),
-                pci(card, parent=up, class_code=0x020000, **common),
-            ]
-            gpus.append(Gpu(index=index, pci_address=gpu))
-            nics.append(nic(f"eth{index + 1}", f"10.{index + 1}.0.{host}/24", driver="gve", pci_address=card))
-        return replace(with_nics(node(name), *nics), pci=tuple(devices), gpus=tuple(gpus))
-
-    found = nccl(a3("a", 1), a3("b", 2))
-    assert found["NCCL_FASTRAK_IFNAME"] == "eth1,eth2"
-    assert found["NCCL_FASTRAK_CTRL_DEV"] == "eth0"
-    assert found["NCCL_CROSS_NIC"] == "0"
 
 
 def test_the_faster_class_is_taken_unless_the_order_of_classes_is_to_hold():

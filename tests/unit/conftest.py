@@ -1,0 +1,25 @@
+"""Fixtures of several files: a machine with two GPUs and NVLinks, which is quick to ask."""
+
+from pathlib import Path
+
+import pytest
+
+from fabricd.probe.base import Roots
+from tests.support import machine_files
+from tests.support.machine import Machine, load
+from tests.support.machine_nvml import Scenario, scenario
+
+
+@pytest.fixture
+def box() -> Machine:
+    return load("rtx3090-bridge")
+
+
+@pytest.fixture
+def answers(box: Machine) -> Scenario:
+    return scenario(box)
+
+
+@pytest.fixture
+def roots(box: Machine, tmp_path: Path) -> Roots:
+    return Roots.under(machine_files.render(box).write(tmp_path / "root"))
