@@ -23,6 +23,8 @@ CODES = {
     "numa-unknown": "GPUs or adapters have NUMA node -1 on a machine with several",
     "port-down": "a port or interface is down, and at least half of its like on the node are up",
     "port-slow": "a port is slower than its like on the node",
+    "port-flaps": "a port's link went down five times as often as its like's on the node, and at least 5 times",
+    "port-errors": "a port counts five times as many errors as its like on the node, and at least 1,000",
     "no-subnet-manager": "an InfiniBand port is linked and not active",
     "pkey-limited": "a port is a full member of no partition",
     "gpudirect-off": "neither dma-buf nor a peer-memory module, on a node with GPUs",

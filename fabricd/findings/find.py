@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fabricd.findings.across import across_findings
+from fabricd.findings.counters import counter_findings
 from fabricd.findings.gpus import gpu_findings
 from fabricd.findings.pci import pci_findings
 from fabricd.findings.ports import port_findings
@@ -16,7 +17,7 @@ from fabricd.model.snapshot import Snapshot
 from fabricd.units import natural_order
 
 #: In the order in which findings of one severity are told.
-_OF_A_NODE = (gpu_findings, pci_findings, port_findings, probe_findings)
+_OF_A_NODE = (gpu_findings, pci_findings, port_findings, counter_findings, probe_findings)
 #: What is found of a port of a node, by itself and beside the other nodes': the latter says more.
 _OF_A_PORT, _BESIDE_OTHERS = ("port-slow", "port-down"), "rate-differs"
 #: Of one answer: beyond, the least are left out and counted.

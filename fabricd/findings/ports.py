@@ -1,32 +1,29 @@
 """Adapters, their ports, and network interfaces of one node: judged by their like on the same node."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
+from fabricd.findings.kinds import BONDS, Kinds, alike
 from fabricd.graph.networks import networks_of
 from fabricd.graph.networks_ip import subnet_of
 from fabricd.graph.networks_node import NodePorts
-from fabricd.graph.networks_rails import RDMA_KINDS, beside_gpus
-from fabricd.model.device import Hca, HcaPort, InterfaceKind, NetInterface
+from fabricd.graph.networks_rails import RDMA_KINDS
+from fabricd.model.device import Hca, InterfaceKind, NetInterface
 from fabricd.model.finding import Finding, Severity
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.port_facts import PortTables
 from fabricd.units import format_bandwidth
 
-_T = TypeVar("_T")
 #: Those whose drivers reach memory of GPUs by dma-buf or a peer-memory module; others have ways of their own.
 _BY_PEER_MEMORY = frozenset({"infiniband", "roce"})
 _WAITS_FOR_SM = frozenset({"init", "armed"})
 _FULL_MEMBER = 0x8000
-_NETWORK_CLASS = 0x02
-_BONDS = frozenset({InterfaceKind.BOND, InterfaceKind.TEAM})
 _CABLE = "see the cable and its switch port: ethtool -m, mlxlink, the switch's log"
 
 
 def port_findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield what is wrong with the ports of a node."""
-    kinds = _Kinds(snapshot)
+    kinds = Kinds(snapshot)
     yield from _hca_ports(snapshot, kinds)
     yield from _gpudirect(snapshot)
     yield from _interfaces(snapshot, kinds)
@@ -34,48 +31,7 @@ def port_findings(snapshot: Snapshot) -> Iterator[Finding]:
     yield from _gids(snapshot)
 
 
-class _Kinds:
-    """What the cards of a node have in common whose functions can be compared."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._devices = {device.address: device for device in snapshot.pci}
-        self._near: frozenset[str] = frozenset().union(*beside_gpus(snapshot).values())
-        bonds = {one.name for one in snapshot.interfaces if one.kind in _BONDS}
-        self._bonded = {one.pci_address for one in snapshot.interfaces if one.controller in bonds}
-
-    def of(self, address: str) -> Hashable | None:
-        """Return a card's kind; None for what no PCI function is behind, and for a host's virtual functions.
-
-        The second port of a card that has two is often not cabled on any of them, so the number of the function counts.
-        A card for storage may be of the model of those beside GPUs, and slower, or without a cable.
-        """
-        device = self._devices.get(address)
-        if device is None or device.physical_function:
-            return None
-        model = device.vendor_id, device.device_id, device.subsystem_vendor_id, device.subsystem_device_id
-        return model, address.rpartition(".")[2], address in self._near, address in self._bonded
-
-    def of_port(self, hca: Hca, port: HcaPort) -> Hashable | None:
-        """Return the kind of an adapter's port."""
-        kind = self.of(hca.pci_address)
-        return None if kind is None else (kind, port.port, port.link_layer)
-
-    def is_network(self, interface: NetInterface) -> bool:
-        """Tell whether a network card is behind an interface: others, such as USB's, do not know their duplex."""
-        device = self._devices.get(interface.pci_address)
-        return device is not None and (device.class_code is None or device.class_code >> 16 == _NETWORK_CLASS)
-
-
-def _alike(items: Iterable[_T], kind: Callable[[_T], Hashable | None]) -> list[list[_T]]:
-    """Return those of each kind; what is of none is left out."""
-    groups: dict[Hashable, list[_T]] = defaultdict(list)
-    for item in items:
-        if (key := kind(item)) is not None:
-            groups[key].append(item)
-    return list(groups.values())
-
-
-def _hca_ports(snapshot: Snapshot, kinds: _Kinds) -> Iterator[Finding]:
+def _hca_ports(snapshot: Snapshot, kinds: Kinds) -> Iterator[Finding]:
     ports = [one for one in snapshot.hca_ports() if one[1].kind in RDMA_KINDS]
     for name, hca, port in ports:
         if hca.virtual_function:  # a virtual machine's or container's business, which may not have begun
@@ -98,7 +54,7 @@ def _hca_ports(snapshot: Snapshot, kinds: _Kinds) -> Iterator[Finding]:
                 evidence=(f"P_Keys {', '.join(f'{key:#06x}' for key in port.pkeys[:8])}",),
                 fix="make it a full member in the subnet manager's partitions.conf",
             )
-    for group in _alike(ports, lambda one: kinds.of_port(*one[1:])):
+    for group in alike(ports, lambda one: kinds.of_port(*one[1:])):
         up = [one for one in group if one[2].state == "active"]
         for name, _, port in group:
             if port.state == "down" and port.physical_state != "disabled" and len(up) * 2 >= len(group):
@@ -157,14 +113,14 @@ def _is_up(hca: Hca) -> bool:
     return any(port.state == "active" for port in hca.ports)
 
 
-def _interfaces(snapshot: Snapshot, kinds: _Kinds) -> Iterator[Finding]:
+def _interfaces(snapshot: Snapshot, kinds: Kinds) -> Iterator[Finding]:
     adapters = {hca.pci_address for hca in snapshot.hcas if hca.kind in RDMA_KINDS}  # whose ports are looked at above
     cards = [
         one
         for one in snapshot.interfaces
         if one.kind is InterfaceKind.PHYSICAL and one.admin_up and one.pci_address not in adapters
     ]
-    for group in _alike(cards, lambda one: kinds.of(one.pci_address)):
+    for group in alike(cards, lambda one: kinds.of(one.pci_address)):
         up = [one for one in group if one.carrier]
         for one in group:
             if one.carrier is False and len(up) * 2 >= len(group):
@@ -181,7 +137,7 @@ def _interfaces(snapshot: Snapshot, kinds: _Kinds) -> Iterator[Finding]:
                 evidence=(f"ethtool: {format_bandwidth(one.speed_bytes_per_second)}, half duplex",),
                 fix="let both ends negotiate: ethtool -s INTERFACE autoneg on, and the same at the switch",
             )
-        if one.kind in _BONDS and one.admin_up:
+        if one.kind in BONDS and one.admin_up:
             yield from _bond(one, by_name)
 
 

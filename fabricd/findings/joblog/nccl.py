@@ -91,7 +91,7 @@ NCCL_MESSAGES = (
             "Got non-fatal async event: port error",
         ),
         meaning="the link of an adapter's port went down while the job ran",
-        fix="fabricctl watch --past says when, and which else; fabricctl doctor (port-down)",
+        fix="fabricctl watch --past says when, and which else; fabricctl doctor (port-down, port-flaps)",
     ),
     Message(  # nccl#1819, PR 2183
         code="nccl-gid-changed",
