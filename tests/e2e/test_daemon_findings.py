@@ -50,6 +50,15 @@ def test_wrong_questions_are_answered_with_what_there_is(tmp_path):
         assert n0.get(f"/v1/findings?nodes={'n' * 9000}").status_code in (400, 414, 422)
 
 
+def test_a_nodelist_that_the_daemon_does_not_know_says_whose_it_is_and_how_it_learns_of_them(tmp_path):
+    with daemon(tmp_path, name="n0") as n0:
+        status, text = doctor(n0, SLURM_JOB_NODELIST="n[0-1]")
+        assert status == 2
+        assert "no node called 'n1' (known: n0; SLURM_JOB_NODELIST names it; " in text
+        assert "fabricd serve --peer http://n1:7470" in text
+        assert "--nodes names it" in doctor(n0, "--nodes", "n7")[1]
+
+
 def test_settings_of_the_process_that_asks_are_looked_at(tmp_path):
     with daemon(tmp_path, name="n0") as n0:
         status, text = doctor(n0, "--at-least", "error", NCCL_SOCKET_IFNAME="ens9", GLOO_SOCKET_IFNAME="^lo")

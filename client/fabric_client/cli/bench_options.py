@@ -74,7 +74,7 @@ class BenchOptions:
         if self.collective == "sendrecv" and ranks == 1:
             raise InputError("sendrecv needs two ranks at least", hint="-n 2")
         if not 0 < parse_size(self.begin) <= parse_size(self.end):
-            raise InputError(f"sizes from {self.begin} to {self.end} are none")
+            raise InputError(f"no size is from {self.begin} (-b) to {self.end} (-e)")
         if self.op == "avg" and not TYPES[self.type].startswith("f"):
             raise InputError(f"avg of {self.type} has no meaning", hint="valid: half, float, double")
 

@@ -8,6 +8,7 @@ import typer
 
 from fabric_client.cli.source import DaemonNodes, Source
 from fabricd.errors import InputError, UnknownNameError
+from fabricd.locations import DEFAULT_PORT
 from fabricd.model.snapshot import Snapshot
 from fabricd.placement.hostlist import expand
 from fabricd.plan.nccl.emulate import MAX_RANKS
@@ -79,9 +80,19 @@ def job_nodes(source: Source, wanted: str | None) -> JobNodes:
     for name in expand(nodelist):
         node_id = by_name.get(name) or by_name.get(name.partition(".")[0]) or (name if name in names else "")
         if not node_id:
-            raise UnknownNameError("node", name, sorted(names.values()))
+            raise _unknown(name, names, named_by="--nodes" if wanted else "SLURM_JOB_NODELIST", of_daemon=of_daemon)
         found[name] = node_id
     return JobNodes(source.nodes, found)
+
+
+def _unknown(name: str, names: Mapping[str, str], *, named_by: str, of_daemon: bool) -> UnknownNameError:
+    error = UnknownNameError("node", name, sorted(names.values()))
+    error.hint += f"; {named_by} names it"
+    if of_daemon:
+        error.hint += (
+            f"; a daemon learns of other nodes by their URLs: fabricd serve --peer http://{name}:{DEFAULT_PORT}"
+        )
+    return error
 
 
 def copies_in(wanted: str | None) -> int | None:
