@@ -19,6 +19,7 @@ from fabricd.model.device import (
     PcieLink,
 )
 from fabricd.model.identity import Cpu, NodeIdentity
+from fabricd.model.path import Path
 from fabricd.model.snapshot import Snapshot
 
 GEN4 = PcieLink(speed_gts=16.0, width=16, max_speed_gts=16.0, max_width=16)
@@ -170,6 +171,11 @@ def nvl_tray(number: int, *, cluster: str = "d0") -> Snapshot:
     )
 
 
-def names(paths: Sequence[object]) -> list[str]:
+def names(paths: Sequence[Path]) -> list[str]:
     """The ports that each path crosses the network by."""
-    return [next(hop.src for hop in path.hops if hop.dst.startswith("network:")) for path in paths]  # type: ignore[attr-defined] # Path
+    return [next(hop.src for hop in path.hops if hop.dst.startswith("network:")) for path in paths]
+
+
+def crossed(path: Path) -> str:
+    """The network that a path crosses."""
+    return next(hop.dst.removeprefix("network:") for hop in path.hops if hop.dst.startswith("network:"))
