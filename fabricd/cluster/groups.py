@@ -232,6 +232,7 @@ class GroupService:
             return newest
         self._book.check_free(name, shown)
         self._limits.check_room(self.all(), shown.caller)
+        self._running.tidy(shown.caller, self._limits.groups_of_caller)
         if newest is not None:
             self._running.apply(newest, ev.Supersede(incarnation=request.incarnation))
         return self._new_group(name, request, shown, newest)

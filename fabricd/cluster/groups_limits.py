@@ -19,7 +19,7 @@ class Limits:
     """How much a daemon takes on. Beyond it, requests are refused and nothing that is there suffers."""
 
     groups: int = 1024  #: living ones
-    groups_of_caller: int = 256  #: living ones of one user or address
+    groups_of_caller: int = 256  #: living ones of one user or address, and as many that are over
     world_size: int = 65536
     group_bytes: int = 1 << 28  #: views and keys of one group
     total_bytes: int = 1 << 29

@@ -85,6 +85,13 @@ class RunningGroups:
             self._ticker = asyncio.create_task(self._tick())
         return group
 
+    def tidy(self, owner: str, most: int) -> None:
+        """Forget what was over first of somebody's groups that are over, where they are more than so many."""
+        over = [group for group in self.book.all() if group.owner == owner and group.state.over]
+        over.sort(key=lambda group: group.state.forget_at or 0.0)
+        for group in over[: max(0, len(over) - most)]:
+            self._forget(group)
+
     def apply(self, group: Group, event: ev.Event) -> None:
         """Feed the state machine and do as it says."""
         before = group.state.phase

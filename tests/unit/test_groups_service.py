@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from fabricd.cluster.groups_limits import Limits
 from fabricd.cluster.groups_live import Group
 from fabricd.cluster.groups_record import GroupStore
 from fabricd.cluster.groups_stream import WatchStream
-from fabricd.errors import BusyError, FabricError, GroupError, GroupGoneError, GroupTimeoutError
+from fabricd.errors import BusyError, FabricError, GroupAbortedError, GroupError, GroupGoneError, GroupTimeoutError
 from fabricd.model.wire import FenceRequest, GroupPhase, JoinRequest
 from fabricd.plan.group import plan_group
 from fabricd.shortage import Resource, Shortages
@@ -259,6 +260,24 @@ def test_what_is_no_file_is_not_read_as_a_record(tmp_path, record, make):
     make(path)
     assert GroupStore(tmp_path).load() == []
     assert path.lstat()  # it is nobody's business here
+
+
+def test_of_groups_that_are_over_only_so_many_of_one_caller_are_kept():
+    async def scenario():
+        service = GroupService(OneHost(), limits=Limits(groups_of_caller=3))
+        others = replace(shown(0), caller="uid 8", secret="s" * 16)
+        await service.join("others", 0, request(0, 2), others, cost=100)
+        service.abort("others", "", others)
+        for number in range(10):
+            name = f"g{number}"
+            await service.join(name, 0, request(0, 2), shown(0), cost=100)
+            service.abort(name, "give up", shown(0))
+        assert [group.state.name for group in service.all()] == ["others", "g6", "g7", "g8", "g9"]
+        with pytest.raises(GroupAbortedError):
+            await service.join("g8", 0, request(0, 2), shown(0), cost=100)
+        service.stop()
+
+    asyncio.run(scenario())
 
 
 def test_changes_that_can_wait_are_saved_together(tmp_path):
