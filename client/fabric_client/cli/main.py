@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from fabric_client.cli.closing import exit_status
 from fabric_client.cli.manual import PAGES, WHOLE, epilog
+from fabric_client.cli.patience import told_when_long
 from fabricd import __version__
 from fabricd.errors import UnavailableError
 from fabricd.install import install_line
@@ -64,7 +65,8 @@ class _Commands(TyperGroup):
         from fabric_client.cli.usage import UsageError, with_advice
 
         try:
-            return super().invoke(ctx)
+            with told_when_long(ctx):
+                return super().invoke(ctx)
         except UsageError as error:
             raise with_advice(error) from None
 
