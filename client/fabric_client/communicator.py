@@ -46,10 +46,11 @@ class Communicator(Reductions, Moves, Gathers, Scatters, Messages):
     :class:`ReduceOp` has a meaning for, in native byte order; float16 and bfloat16 (ml_dtypes') are reduced in float32
     and rounded once at the end. Masked arrays are refused, and so is a GPU's memory.
 
-    Not checked, because checking would cost a message: all ranks must pass the same shape, dtype, operator and root,
-    and start the same collectives in the same order. When they do not, results may be garbage without an error, an
-    operation may wait until its timeout, or MPI may report an error. An InputError on one rank alone is such a case:
-    let it end the rank, and the others are told.
+    All ranks must pass the same shape, dtype, operator and root, and start the same collectives in the same order. That
+    is checked where it costs nothing, else only with ``create_communicator(check_calls=True)``, for it would cost a
+    message. When they do not, results may be garbage without an error, an operation may wait until its timeout, or the
+    engine may report an error. An InputError on one rank alone is such a case: let it end the rank, and the others are
+    told.
 
     Threads: collectives from several threads run one after another, in the order in which they come, so threads must
     agree on an order among all ranks; ``send`` and ``recv`` may run beside them and beside each other.

@@ -103,10 +103,11 @@ class Operations:
         mark = mark_of(call)
         if max(counts) > COUNT_MAX:
             raise InputError(f"{call.operation}: {max(counts)} rows are too many to be told", hint="pass counts")
-        words = self._exchange_words([mark | count for count in counts], call.operation, timeout)
-        if any(word & ~COUNT_MAX != mark for word in words):
+        words = self._exchange_words([mark + count for count in counts], call.operation, timeout)
+        received = [word - mark for word in words]
+        if min(received) < 0 or max(received) > COUNT_MAX:  # of another mark
             raise differing(call.operation, self._share(call.told(), timeout))
-        return [word & COUNT_MAX for word in words]
+        return received
 
     def _exchange_words(self, words: Sequence[int], what: str, timeout: float | None) -> list[int]:
         """Give ``words[r]``, of 63 bits, to each rank r; return what each gave to this one, for ``what``."""
@@ -119,7 +120,7 @@ class Operations:
 
         with self._runner.collectives:
             self._runner.run("exchange_counts", what, timeout, 8 * self.size, start)
-        return [int(word) for word in received[0]]
+        return list(map(int, received[0]))
 
     def _share(self, payload: bytes, timeout: float | None) -> list[bytes]:
         """Give a few bytes to all ranks; return everybody's. For the communicator's own business, on any engine."""
