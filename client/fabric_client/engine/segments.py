@@ -221,6 +221,8 @@ class _Segmented:
     def _choose_step(self) -> int:
         crowded, most, least = (0, 0, 0) if self._answer is None else map(int, self._answer)
         if most != -least:
-            raise EngineError(f"a large all_reduce or reduce: the ranks' arrays are of {-least} to {most} bytes", hint=SAME_ARRAYS)
+            raise EngineError(
+                f"a large all_reduce or reduce: the ranks' arrays are of {-least} to {most} bytes", hint=SAME_ARRAYS
+            )
         piece = FEWEST_SWITCHES_BYTES if crowded else self._queue.size.nbytes
         return math.ceil(self._count / math.ceil(self._nbytes / piece))
