@@ -50,7 +50,7 @@ class HostProbe:
         node_id, source = node_identity(ctx, read, host)
         identity = NodeIdentity(
             node_id=node_id,
-            name=host or node_id[:12],
+            name=_display_name(host, node_id),
             hostname=host,
             id_source=source,
             boot_id=read.text(roots.proc / "sys/kernel/random/boot_id") or "",
@@ -100,12 +100,20 @@ def node_identity(ctx: ProbeContext, read: FieldReader, host: str) -> tuple[str,
     return _hashed("hostname", host), "hostname"
 
 
+def _display_name(host: str, node_id: str) -> str:
+    """Return what a node is called: its host name, without what parts a device's name from it, or lists and lines.
+
+    The kernel takes any bytes as a host name; other daemons take no node whose name cannot be printed.
+    """
+    return re.sub(r"[^\w.-]", "_", host) or node_id[:12]
+
+
 def fallback_identity(ctx: ProbeContext) -> NodeIdentity:
     """Return an identity from the host name alone, for when the probe ``host`` gave none."""
     with reading_through(ctx.files):
         host = _hostname(ctx, FieldReader()) or (printable(socket.gethostname()) if ctx.this_host else "")
     node_id = _hashed("hostname", host)
-    return NodeIdentity(node_id=node_id, name=host or node_id[:12], hostname=host, id_source="hostname")
+    return NodeIdentity(node_id=node_id, name=_display_name(host, node_id), hostname=host, id_source="hostname")
 
 
 def memory_total(path: Path, read: FieldReader) -> int | None:

@@ -292,6 +292,20 @@ def test_os_name(tmp_path: Path, text: str, expected: str) -> None:
     assert identity(tmp_path, Tree({"usr/lib/os-release": text})).os == expected
 
 
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("gpu-17.rack_2.example", "gpu-17.rack_2.example"),
+        ("käfer", "käfer"),
+        ("a/b,c d", "a_b_c_d"),
+        ("\x1b[2J\nx\u202e", "__2J_x_"),
+    ],
+)
+def test_a_node_is_called_what_can_be_printed_and_told_from_its_devices(tmp_path: Path, host: str, name: str) -> None:
+    found = identity(tmp_path, machine(**{"proc/sys/kernel/hostname": host}))
+    assert (found.name, found.hostname) == (name, host.strip())
+
+
 def test_absurd_files_cost_only_their_field(tmp_path: Path) -> None:
     tree = Tree(
         {
