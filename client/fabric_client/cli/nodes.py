@@ -78,7 +78,7 @@ def _row(status: NodeStatus, place: Place | None) -> tuple[object, ...]:
     told = status.inventory or (inventory_of(status.snapshot) if status.snapshot else None)
     numbers: tuple[object, ...] = (told.gpus, told.hcas, told.cards) if told else ("?", "?", "?")
     name = (status.name or "?") + (" (this node)" if status.this_node else "")
-    age = "never" if status.age_seconds is None else f"{status.age_seconds:.0f} s"
+    age = f"{status.age_seconds:.0f} s" if status.age_seconds is not None else "" if status.was_seen else "never"
     state = text(status.state, _STYLES[status.state])
     system = told.system if told else ""
     return (name, state, age, *numbers, _place(place), system, status.url, status.reason or status.note)
