@@ -4,13 +4,13 @@ import json
 import shlex
 import sys
 import time
-from contextlib import contextmanager
 
 import pytest
 
 from demo.daemons import program
 from demo.hosts import NetworkSpec
 from tests.support.host_daemons import hosts_with_daemons
+from tests.support.host_ranks import host_ranks
 
 #: Hosts' names are addresses of the first.
 NETWORKS = [NetworkSpec("front", "10.71.0.0/24", bits_per_second=400_000_000), NetworkSpec("data", "10.72.0.0/24")]
@@ -26,24 +26,9 @@ def cluster(tmp_path_factory):
         yield made
 
 
-@contextmanager
-def started(hosts, commands, environment):
-    """Run a command on each host, as a rank of one job."""
-    jobs = []
-    try:
-        for rank, (host, command) in enumerate(zip(hosts, commands, strict=True)):
-            env = {**environment, "RANK": str(rank), "WORLD_SIZE": str(len(hosts))}
-            jobs.append(host.popen(command, env=env, stdout=-1, stderr=-1))
-        yield jobs
-    finally:
-        for job in jobs:
-            job.kill()
-            job.communicate()
-
-
 def run(hosts, commands, environment):
     """Return what each rank said."""
-    with started(hosts, commands, environment) as jobs:
+    with host_ranks(hosts, commands, environment) as jobs:
         return [said(job) for job in jobs]
 
 
@@ -119,7 +104,7 @@ def by_torchrun(rank, script):
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_a_rank_behind_a_cut_cable_is_lost_in_seconds_although_no_goodbye_arrives(cluster, framework):
     hosts, environment = cluster
-    with started(
+    with host_ranks(
         hosts, [scene(framework, "is_cut_off")] * 2, {**environment, "FABRICD_GROUP": f"cut-{framework}"}
     ) as jobs:
         for job in jobs:

@@ -1,6 +1,5 @@
 """Real MPI on plans for networks that are no common IPv4 subnet: IPv6 only, routed, one host without shared memory."""
 
-import json
 import sys
 from contextlib import ExitStack
 
@@ -8,6 +7,7 @@ import pytest
 
 from demo.hosts import NetworkSpec, make_hosts
 from tests.support.host_daemons import PORT, daemons
+from tests.support.host_ranks import run_host_ranks
 
 RANK = """
 import json, numpy, fabric_client
@@ -21,16 +21,7 @@ pytestmark = [pytest.mark.root, pytest.mark.mpi]
 
 def run_ranks(places, environment):
     """Run a rank at each place (a host) to its end; return what each said."""
-    ranks = []
-    for number, host in enumerate(places):
-        env = {**environment, "RANK": str(number), "WORLD_SIZE": str(len(places))}
-        ranks.append(host.popen([sys.executable, "-c", RANK], env=env, stdout=-1, stderr=-1))
-    told = []
-    for rank in ranks:
-        output, errors = rank.communicate(timeout=80)
-        assert rank.returncode == 0, errors
-        told.append(json.loads(output.splitlines()[-1]))
-    return told
+    return [ended.json() for ended in run_host_ranks(places, [sys.executable, "-c", RANK], environment)]
 
 
 def addresses(host, interface, *lines):

@@ -3,13 +3,13 @@
 The library beneath moves host memory over the interface that NCCL_SOCKET_IFNAME names, as NCCL's sockets do.
 """
 
-import json
 import sys
 
 import pytest
 
 from demo.hosts import NetworkSpec, make_hosts
 from tests.support.host_daemons import PORT, daemons
+from tests.support.host_ranks import run_host_ranks
 
 pytest.importorskip("cupy_backends", reason="CuPy is not installed")
 
@@ -33,15 +33,7 @@ def test_nccls_bytes_take_the_network_that_was_measured_faster(tmp_path):
     with make_hosts(2, networks) as hosts:
         addresses = [f"http://10.68.0.{number}:{PORT}" for number in (1, 2)]
         with daemons(tmp_path, hosts, addresses) as environment:
-            ranks = []
-            for number, host in enumerate(hosts):
-                env = {**environment, "RANK": str(number), "WORLD_SIZE": "2"}
-                ranks.append(host.popen([sys.executable, "-c", RANK], env=env, stdout=-1, stderr=-1))
-            told = []
-            for rank in ranks:
-                output, errors = rank.communicate(timeout=60)
-                assert rank.returncode == 0, errors
-                told.append(json.loads(output.splitlines()[-1]))
+            told = [ended.json() for ended in run_host_ranks(hosts, [sys.executable, "-c", RANK], environment)]
             sent = {name: hosts[0].link(name).counters().sent_bytes for name in ("a", "b")}
     for one in told:
         assert one["sum"] == 3.0

@@ -1,13 +1,12 @@
 """Two ranks on two hosts, whose small sums go by a connection of their own beside MPI."""
 
-import json
 import sys
-from contextlib import ExitStack
 
 import pytest
 
 from demo.hosts import NetworkSpec
 from tests.support.host_daemons import hosts_with_daemons
+from tests.support.host_ranks import run_host_ranks
 
 NETWORKS = [NetworkSpec("front", "10.75.0.0/24", bits_per_second=400_000_000), NetworkSpec("data", "10.76.0.0/24")]
 
@@ -84,26 +83,16 @@ def cluster(tmp_path_factory):
 
 
 def played(cluster, group, code, *variables):
-    """Run a program on two ranks, each with variables of its own; return exit status, output and errors of each."""
+    """Run a program on two ranks, each with variables of its own; return how each ended."""
     hosts, environment = cluster
-    with ExitStack() as stack:
-        jobs = []
-        for rank, host in enumerate(hosts):
-            env = {**environment, "RANK": str(rank), "WORLD_SIZE": "2", "FABRICD_GROUP": group}
-            env.update(variables[rank] if variables else {})
-            job = host.popen([sys.executable, "-c", OPENED + code], env=env, stdout=-1, stderr=-1)
-            stack.callback(job.wait)
-            stack.callback(job.kill)
-            jobs.append(job)
-        said = [job.communicate(timeout=60) for job in jobs]
-    return [(job.returncode, *text) for job, text in zip(jobs, said, strict=True)]
+    command = [sys.executable, "-c", OPENED + code]
+    return run_host_ranks(hosts, command, {**environment, "FABRICD_GROUP": group}, own=variables)
 
 
 @pytest.mark.timeout(120)
 def test_sums_are_right_beside_whatever_else_runs_and_in_any_order_of_waiting(cluster):
-    for rank, (status, out, errors) in enumerate(played(cluster, "mixed", MIXED)):
-        assert status == 0, errors
-        told = json.loads(out)
+    for rank, ended in enumerate(played(cluster, "mixed", MIXED)):
+        told = ended.json()
         assert all(told["found"])
         assert told["calls"] == len(told["found"]) - 1
         assert told["beside"] == [
@@ -113,9 +102,8 @@ def test_sums_are_right_beside_whatever_else_runs_and_in_any_order_of_waiting(cl
 
 @pytest.mark.timeout(120)
 def test_where_one_rank_has_other_settings_mpi_does_it_all(cluster):
-    for status, out, errors in played(cluster, "own-settings", MIXED, {}, {"UCX_TLS": "all"}):
-        assert status == 0, errors
-        told = json.loads(out)
+    for ended in played(cluster, "own-settings", MIXED, {}, {"UCX_TLS": "all"}):
+        told = ended.json()
         assert all(told["found"])
         assert told["beside"] == []
 
@@ -123,29 +111,29 @@ def test_where_one_rank_has_other_settings_mpi_does_it_all(cluster):
 @pytest.mark.timeout(120)
 def test_a_rank_that_is_killed_between_small_sums_is_lost_to_the_other(cluster):
     survivor, killed = played(cluster, "killed", KILLED)
-    assert killed[0] == -9
-    assert survivor[0] == 1
-    assert "RankLostError" in survivor[2]
-    assert "rank 1" in survivor[2].splitlines()[-1]
+    assert killed.status == -9
+    assert survivor.status == 1
+    assert "RankLostError" in survivor.last_line
+    assert "rank 1" in survivor.last_line
 
 
 @pytest.mark.timeout(120)
 def test_arrays_of_other_sizes_are_told_on_both_ranks_with_both_sizes(cluster):
-    for rank, (status, _, errors) in enumerate(played(cluster, "sizes", OTHER_SIZES)):
-        assert status == 1
-        assert f"all_reduce of {512 + 8 * rank} bytes: the other rank's is of {520 - 8 * rank} bytes" in errors
+    for rank, ended in enumerate(played(cluster, "sizes", OTHER_SIZES)):
+        assert ended.status == 1
+        assert f"all_reduce of {512 + 8 * rank} bytes: the other rank's is of {520 - 8 * rank} bytes" in ended.err
 
 
 @pytest.mark.timeout(120)
 def test_sizes_of_which_one_goes_by_mpi_are_told_at_once_on_both_ranks(cluster):
-    for status, _, errors in played(cluster, "across", ACROSS):
-        assert status == 1
-        assert "all_reduce of 131072 bytes: the other rank's is a sum of 65536 bytes" in errors
+    for ended in played(cluster, "across", ACROSS):
+        assert ended.status == 1
+        assert "all_reduce of 131072 bytes: the other rank's is a sum of 65536 bytes" in ended.err
 
 
 @pytest.mark.timeout(120)
 def test_a_rank_whose_client_makes_other_messages_is_refused_by_name(cluster):
     """As of another version; both hear it before MPI has connected them."""
-    for status, _, errors in played(cluster, "versions", "", {}, {"ANOTHER_FORM": "0"}):
-        assert status == 1
-        assert "runs a version of this client whose messages are others" in errors
+    for ended in played(cluster, "versions", "", {}, {"ANOTHER_FORM": "0"}):
+        assert ended.status == 1
+        assert "runs a version of this client whose messages are others" in ended.err

@@ -9,7 +9,6 @@
 Between the hosts lies nothing but the router; no configuration says what the rails are for.
 """
 
-import json
 import sys
 from contextlib import contextmanager
 
@@ -18,6 +17,7 @@ import pytest
 from demo.daemons import wait_for_peers
 from demo.hosts import NetworkSpec, make_hosts
 from tests.support.host_daemons import PORT, daemons
+from tests.support.host_ranks import run_host_ranks
 
 #: By the router's interface: the host, its interface, the subnet.
 RAILS = {
@@ -61,26 +61,13 @@ def routed_hosts(*more, slow=()):
 
 
 def ended(hosts, environment):
-    """Run a rank on each of two hosts that verifies 4 MiB; return each one's status, output and errors."""
-    jobs = []
-    try:
-        for rank, host in enumerate(hosts):
-            env = {**environment, "RANK": str(rank), "WORLD_SIZE": "2"}
-            command = [sys.executable, "-m", "tests.e2e.rank_verifies", str(4 << 20)]
-            jobs.append(host.popen(command, env=env, stdout=-1, stderr=-1))
-        said = [job.communicate(timeout=60) for job in jobs]
-        return [(job.returncode, *words) for job, words in zip(jobs, said, strict=True)]
-    finally:
-        for job in jobs:
-            job.kill()
-            job.wait()
+    """Run a rank on each of two hosts that verifies 4 MiB; return how each ended."""
+    return run_host_ranks(hosts, [sys.executable, "-m", "tests.e2e.rank_verifies", str(4 << 20)], environment)
 
 
 def carried(hosts, environment):
     """Return which interface of each host carried a job's bytes, by the counters, once that is the planned one."""
-    found = ended(hosts, environment)
-    assert [status for status, _, _ in found] == [0, 0], found
-    told = [json.loads(out) for _, out, _ in found]
+    told = [one.json() for one in ended(hosts, environment)]
     assert [one["verdict"] for one in told] == ["CONFIRMED"] * 2, told
     assert len({one["told"] for one in told}) == 1
     return [line.partition(" sent ")[0] for line in told[0]["told"].splitlines()[1:]]
@@ -120,5 +107,5 @@ def test_a_rail_that_ucx_would_not_take_is_not_planned(tmp_path):
     with cluster(tmp_path, ("10.83.0.1", "10.83.0.2"), FRONT, routes=by_front) as (hosts, environment):
         assert carried(hosts, environment) == ["h0: front (planned)", "h1: front (planned)"]
         forced = ended(hosts, {**environment, "FABRICD_GROUP": "forced", "UCX_NET_DEVICES": "rail1"})
-        assert all(status for status, _, _ in forced)
-        assert "Destination is unreachable" in "".join(errors for _, _, errors in forced)
+        assert all(one.status for one in forced)
+        assert "Destination is unreachable" in "".join(one.err for one in forced)

@@ -1,12 +1,14 @@
 """``verify()`` on two hosts with two networks: confirmed on the planned one, and refuted when forced onto the other."""
 
 import json
+import subprocess
 import sys
 
 import pytest
 
 from demo.hosts import NetworkSpec
 from tests.support.host_daemons import hosts_with_daemons
+from tests.support.host_ranks import host_ranks, run_host_ranks
 
 NETWORKS = [NetworkSpec("front", "10.73.0.0/24", bits_per_second=400_000_000), NetworkSpec("data", "10.74.0.0/24")]
 
@@ -22,19 +24,10 @@ def cluster(tmp_path_factory):
 def verified(cluster, group, ranks_of_hosts=(0, 1), **variables):
     """Return what the ranks, one entry for each with its host, found."""
     hosts, environment = cluster
-    jobs = []
-    try:
-        for rank, host in enumerate(ranks_of_hosts):
-            env = {**environment, "RANK": str(rank), "WORLD_SIZE": str(len(ranks_of_hosts)), "FABRICD_GROUP": group}
-            command = [sys.executable, "-m", "tests.e2e.rank_verifies", str(4 << 20)]
-            jobs.append(hosts[host].popen(command, env={**env, **variables}, stdout=-1, stderr=-1))
-        said = [job.communicate(timeout=60) for job in jobs]
-        assert [job.returncode for job in jobs] == [0] * len(jobs), said
-        return [json.loads(out) for out, _ in said]
-    finally:
-        for job in jobs:
-            job.kill()
-            job.wait()
+    places = [hosts[one] for one in ranks_of_hosts]
+    command = [sys.executable, "-m", "tests.e2e.rank_verifies", str(4 << 20)]
+    ended = run_host_ranks(places, command, {**environment, "FABRICD_GROUP": group, **variables})
+    return [one.json() for one in ended]
 
 
 @pytest.mark.timeout(120)
@@ -82,18 +75,16 @@ def test_ranks_of_one_host_that_talk_through_sockets(cluster):
 @pytest.mark.timeout(120)
 def test_a_cable_that_is_pulled_makes_the_plan_stale_and_what_needs_a_restart_is_named(cluster):
     hosts, environment = cluster
-    jobs = []
-    try:
-        for rank, host in enumerate(hosts):
-            env = {**environment, "RANK": str(rank), "WORLD_SIZE": "2", "FABRICD_GROUP": "stale"}
-            command = [sys.executable, "-m", "tests.e2e.rank_stale"]
-            jobs.append(host.popen(command, env=env, stdin=-1, stdout=-1, stderr=-1))
+    command = [sys.executable, "-m", "tests.e2e.rank_stale"]
+    with host_ranks(hosts, [command] * 2, {**environment, "FABRICD_GROUP": "stale"}, stdin=subprocess.PIPE) as jobs:
         assert [json.loads(job.stdout.readline()) for job in jobs] == [{"stale": [], "total": 2}] * 2
         hosts[1].link("data").pull()
-        for told in [json.loads(job.stdout.readline()) for job in jobs]:
-            assert "h1: data (planned) link down: up -> down" in told["stale"]
-            assert "UCX_NET_DEVICES=front instead of data (on ranks 0-1)" in told["refused"]
-        hosts[1].link("data").plug()
+        try:
+            for told in [json.loads(job.stdout.readline()) for job in jobs]:
+                assert "h1: data (planned) link down: up -> down" in told["stale"]
+                assert "UCX_NET_DEVICES=front instead of data (on ranks 0-1)" in told["refused"]
+        finally:
+            hosts[1].link("data").plug()
         for job in jobs:
             job.stdin.write("\n")
             job.stdin.flush()
@@ -101,8 +92,3 @@ def test_a_cable_that_is_pulled_makes_the_plan_stale_and_what_needs_a_restart_is
             out, errors = job.communicate(timeout=40)
             assert job.returncode == 0, errors
             assert (json.loads(out), errors) == ({"total": 2, "group": "stale+2"}, "")
-    finally:
-        hosts[1].link("data").plug()
-        for job in jobs:
-            job.kill()
-            job.communicate()
