@@ -61,6 +61,7 @@ CODES = {
     "gpus-hidden": "a process sees fewer GPUs than its host has",
     "memlock-low": "RLIMIT_MEMLOCK is 64 MiB or less, and there are adapters",
     "shm-small": "the memory that ranks share, /dev/shm, is 64 MiB or less",
+    "name-loopback": "the host's own name stands for its loopback or nothing, and Gloo is not told an interface",
     "setting-names-nothing": "a setting names interfaces or adapters that are not here",
     "setting-syntax": "a setting that its library does not understand",
     "setting-prefix": "NCCL_IB_HCA without = fits more adapters than it names",

@@ -1,6 +1,7 @@
 """What stands in the way of one process, in a container mostly: devices it may not open, limits, memory to share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 
 from fabricd.localview import LocalView, locks_too_little
 from fabricd.model.finding import Finding, Severity
@@ -53,6 +54,32 @@ def process_findings(view: LocalView, host: Snapshot | None) -> Iterator[Finding
             evidence=(f"{_SHM} holds {format_size(view.shm_bytes)}",),
             fix="docker: --shm-size=1g or --ipc=host; Kubernetes: an emptyDir of medium Memory there",
         )
+
+
+def name_findings(name: str, addresses: Sequence[str]) -> Iterator[Finding]:
+    """Yield what is wrong with the name of the host, at whose address Gloo listens by itself.
+
+    Args:
+        name: of the host, as this process sees it.
+        addresses: that it stands for, in the order in which libraries get them; empty: none.
+
+    Source: PyTorch's GlooDeviceFactory and ProcessGroupGloo: the first address that the process can bind to, else the
+    loopback; Debian and Ubuntu put "127.0.1.1 NAME" into /etc/hosts.
+    """
+    if addresses and not ip_address(addresses[0].partition("%")[0]).is_loopback:
+        return
+    yield Finding(
+        code="name-loopback",
+        severity=Severity.WARNING,
+        subject=name,
+        what="the name of this host stands for its loopback: Gloo (PyTorch, JAX) listens there, where no other host "
+        "reaches it"
+        if addresses
+        else "the name of this host stands for no address: Gloo (PyTorch, JAX) listens at the loopback",
+        evidence=(f"{name}: {', '.join(addresses[:4]) or 'not found'}", "GLOO_SOCKET_IFNAME is not set"),
+        fix='eval "$(fabricctl env)" sets GLOO_SOCKET_IFNAME; or the address of a network that joins the hosts beside '
+        "the name in /etc/hosts",
+    )
 
 
 def _hidden(view: LocalView, host: Snapshot) -> Iterator[Finding]:

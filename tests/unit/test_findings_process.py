@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fabricd.findings.environment import environment_findings
-from fabricd.findings.process import process_findings
+from fabricd.findings.process import name_findings, process_findings
 from fabricd.localview import LocalView, ViewHca
 from fabricd.model.finding import Finding, Severity
 from tests.support.nodes import hgx, whole_view
@@ -51,6 +51,20 @@ def test_an_adapter_under_another_name_is_not_hidden() -> None:
     host = replace(hgx(gpus=1), hcas=(replace(hgx().hcas[0], node_guid="0001"),))
     view = replace(whole(), hcas=(ViewHca(name="ibp1s0", node_guid="0001", usable=True),))
     assert [one.code for one in process_findings(view, host) if one.code == "adapters-hidden"] == []
+
+
+@pytest.mark.parametrize(
+    ("addresses", "found"),
+    [
+        (["10.0.0.7"], False),
+        (["fe80::1%eth0", "127.0.1.1"], False),
+        (["127.0.1.1"], True),
+        (["::1", "10.0.0.7"], True),
+        ([], True),
+    ],
+)
+def test_a_name_that_stands_for_the_loopback_or_nothing(addresses: list[str], found: bool) -> None:
+    assert [one.code for one in name_findings("gpu7", addresses)] == ["name-loopback"] * found
 
 
 def told(**settings: str) -> list[Finding]:

@@ -1,6 +1,8 @@
 """``fabricctl doctor``: what is wrong with a job's nodes, between them, and with this process; for prologs, too."""
 
 import os
+import socket
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +19,14 @@ from fabricd.errors import InputError, UnknownNameError
 from fabricd.findings.codes import CODES
 from fabricd.findings.environment import environment_findings
 from fabricd.findings.find import find
-from fabricd.findings.process import process_findings
+from fabricd.findings.process import name_findings, process_findings
 from fabricd.model.finding import MAX_HOSTLIST, Finding, Findings, Severity
 from fabricd.smallfile import read_bytes
 
 #: A daemon looks at thousands of nodes within this time.
 _SECONDS = 90.0
+#: For what a name service says of the host's own name.
+_NAME_SECONDS = 2.0
 #: What NCCL reads beside the environment, which counts before the user's file, and that before the host's. Source:
 #: NCCL's documentation of environment variables.
 _NCCL_FILE, _USER_FILE, _HOST_FILE = "NCCL_CONF_FILE", "~/.nccl.conf", "/etc/nccl.conf"
@@ -108,6 +112,9 @@ def _here(source: Source) -> Iterator[Finding]:
     view = local_view(os.environ)
     host = source.nodes.get(view.node_id)
     yield from process_findings(view, host)
+    if len(source.names()) > 1 and not os.environ.get("GLOO_SOCKET_IFNAME"):
+        addresses = _addresses_of(view.hostname)
+        yield from () if addresses is None else name_findings(view.hostname, addresses)
     names = {
         "interfaces": [interface.name for interface in view.interfaces if interface.up],
         "adapters": [hca.name for hca in view.hcas],
@@ -115,6 +122,22 @@ def _here(source: Source) -> Iterator[Finding]:
     }
     for where, settings in _settings():
         yield from environment_findings(settings, **names, source=where)
+
+
+def _addresses_of(name: str) -> list[str] | None:
+    """Return the addresses that a name stands for; None where nobody answers in time."""
+    found: list[list[str]] = []
+
+    def ask() -> None:
+        try:
+            found.append([str(told[4][0]) for told in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)])
+        except (OSError, UnicodeError):
+            found.append([])
+
+    asking = threading.Thread(target=ask, daemon=True, name="own name")
+    asking.start()
+    asking.join(_NAME_SECONDS)
+    return list(dict.fromkeys(found[0])) if found else None
 
 
 def _settings() -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -106,12 +106,20 @@ TORCH_MESSAGES = (
         "without ^ and = as NCCL has them",
         fix='fabricctl doctor (setting-syntax, setting-names-nothing); eval "$(fabricctl env)" sets it',
     ),
+    Message(
+        code="gloo-loopback",
+        texts=("Unable to resolve hostname to a (local) address. Using the loopback address as fallback",),
+        severity=Severity.WARNING,
+        meaning="the host's own name stands for no address of its own: Gloo listens at the loopback, where no other "
+        "host reaches it",
+        fix='eval "$(fabricctl env)" on every node sets GLOO_SOCKET_IFNAME; fabricctl doctor (name-loopback)',
+    ),
     Message(  # pytorch#8664, #26166
         code="gloo-connect",
         texts=("Gloo connectFullMesh failed", "timed out connecting: SO_ERROR", "gloo*Connect timeout"),
         meaning="a rank does not reach the address at which another one listens: by itself Gloo takes that of the "
         "host's own name, which may be 127.0.1.1, docker0 or management",
-        fix='eval "$(fabricctl env)" on every node sets GLOO_SOCKET_IFNAME',
+        fix='eval "$(fabricctl env)" on every node sets GLOO_SOCKET_IFNAME; fabricctl doctor (name-loopback)',
     ),
     Message(
         code="gloo-peer-gone",
