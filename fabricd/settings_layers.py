@@ -70,9 +70,9 @@ def read_environ(environ: Mapping[str, str], rules: Mapping[str, Rule], faults: 
         if not variable.startswith(PREFIX) or variable in _NO_SETTINGS or not text:
             continue
         if key not in rules:
-            near = nearest(key, rules, cutoff=_NEAR)
+            near = nearest(key.upper(), [name.upper() for name in rules], cutoff=_NEAR)
             if near:
-                faults.append(f"environment: {variable} is no setting{near}")
+                faults.append(f"environment: {variable} is no setting" + near.replace("'", f"'{PREFIX}", 1))
             continue
         if key == "port" and text.startswith("tcp://"):
             continue  # Kubernetes sets it so for a service that is called fabricd

@@ -62,7 +62,10 @@ class RunningGroups:
         for record in sorted(found, key=lambda record: (record.incarnation, record.failure is None)):
             state = state_of(record, self._clock(), max_bytes=self._max_bytes)
             self.add(Group(state, record.access, record.owner))
-            _log.info("a group goes on", extra={"facts": _facts(state)})
+            if state.failure is None:
+                _log.info("a group goes on", extra={"facts": _facts(state)})
+            else:
+                _log.debug("a group that failed is kept for ranks that ask", extra={"facts": _facts(state)})
 
     def stop(self) -> None:
         """Tell every stream that the daemon stops, and end it; running groups stay on record."""

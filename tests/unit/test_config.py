@@ -93,7 +93,7 @@ def test_every_fault_of_every_layer_at_once(tmp_path):
         f"{file}: peers: listed twice: http://a:1",
         f"{file}: probe_interval_seconds: 0 is not seconds from 1 to 3600",
         "environment: log_level: 'laud' is not one of debug, info, warning, error",
-        "environment: FABRICD_TOKEN_FLIE is no setting; did you mean 'token_file'?",
+        "environment: FABRICD_TOKEN_FLIE is no setting; did you mean 'FABRICD_TOKEN_FILE'?",
         "environment: max_body_bytes: 'many' is not a whole number",
         "command line: host: 'nowhere' is not an IP address",
         "command line: node_id: 'a b' is not",
