@@ -9,7 +9,7 @@ from fabric_client.engine.base import Engine
 from fabric_client.environment import Identity, asks_for_checks, identify, pmi_is_alive
 from fabric_client.joining import Joined, join_group
 from fabric_client.membership import Membership
-from fabric_client.progress import check_timeout
+from fabric_client.progress import check_time_to_join, check_timeout
 from fabric_client.runner import Runner
 from fabricd.errors import InputError, UnavailableError
 from fabricd.localview import collect
@@ -93,11 +93,9 @@ def create_communicator(
     kind = None if engine in (None, "mpi", "nccl") else _kind_of(engine)
     if device is not None and engine != "nccl":
         raise InputError("device is for GPUs, and the engine is not nccl", hint='pass engine="nccl", too')
-    check_timeout(timeout)
+    check_time_to_join(timeout)
     if operation_timeout is not None:
         check_timeout(operation_timeout, "operation_timeout")
-    if not timeout > 0:
-        raise InputError(f"timeout {timeout} is not a number of seconds above 0")
     environ = dict(os.environ)
     checks = asks_for_checks(check_calls, environ)
     identity = identify(group, rank, world_size, environ=environ)

@@ -26,6 +26,7 @@ from fabric_client.endpoints import checked_endpoint
 from fabric_client.environment import identify
 from fabric_client.framework import Current, FrameworkGroup
 from fabric_client.joining import join_group
+from fabric_client.progress import check_time_to_join
 from fabricd.errors import CommunicatorError, InputError, UnavailableError
 from fabricd.install import install_line
 
@@ -77,8 +78,7 @@ def initialize(
         UnreachableError, AccessError, GroupError: as by ``create_communicator``.
         EngineError: the plan cannot work here.
     """
-    if not timeout > 0:
-        raise InputError(f"timeout {timeout} is not a number of seconds above 0")
+    check_time_to_join(timeout)
     if engine not in (None, "gloo", "nccl", "mpi"):
         raise InputError(f"no plans are made for engine {engine!r}", hint="gloo, nccl")
     _check_usable()

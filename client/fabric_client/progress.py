@@ -76,6 +76,16 @@ def check_timeout(timeout: object, what: str = "timeout") -> None:
         raise InputError(f"{what} {timeout!r:.100} is not a number of seconds", hint="valid: numbers, and None")
 
 
+def check_time_to_join(timeout: object) -> None:
+    """Refuse what is no number of seconds in which ranks could come.
+
+    Raises:
+        InputError: none at all, or none above 0.
+    """
+    if not isinstance(timeout, (float, int, Real)) or isinstance(timeout, bool) or not float(timeout) > 0:
+        raise InputError(f"timeout {timeout!r:.100} is not a number of seconds above 0")
+
+
 def wait_for(
     pending: Pending,
     failure: Callable[[], FabricError | None],

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fabric_client.environment import identify
 from fabric_client.framework import Current, FrameworkGroup
 from fabric_client.joining import join_group
+from fabric_client.progress import check_time_to_join
 from fabricd.errors import CommunicatorError, InputError, UnavailableError
 from fabricd.install import install_line
 
@@ -75,8 +76,7 @@ def init_process_group(
         UnreachableError, AccessError, GroupError: as by ``create_communicator``.
         EngineError: the plan cannot work here.
     """
-    if not timeout > 0:
-        raise InputError(f"timeout {timeout} is not a number of seconds above 0")
+    check_time_to_join(timeout)
     engine, name = _engine(backend)
     identity = identify(group, rank, world_size)
     joined = join_group(identity, engine, url=url, secret=secret, timeout=timeout)

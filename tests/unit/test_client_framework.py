@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fabric_client import jax
+from fabric_client import create_communicator, jax, torch
 from fabric_client.endpoints import checked_endpoint
 from fabric_client.framework import Current, FrameworkGroup
-from fabricd.errors import CommunicatorError, EngineError, GroupAbortedError, RankLostError
+from fabricd.errors import CommunicatorError, EngineError, GroupAbortedError, InputError, RankLostError
 from fabricd.localview import LocalView, ViewInterface
 from fabricd.model.plan import GroupPlan, RankSlice, Setting
 
@@ -163,3 +163,10 @@ def test_ranks_of_one_host_have_a_gpu_each(engine, environ, found):
     made = group(2, parts=slices("b", "a", "a"), engine=engine)
     assert jax._own_gpu(made, environ) == found
     assert jax._own_gpu(group(parts=slices("b", "a", "a"), engine=engine), environ) == {}
+
+
+@pytest.mark.parametrize("begin", [create_communicator, jax.initialize, torch.init_process_group])
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "60", None, True])
+def test_ranks_are_given_some_time_to_come(begin, timeout):
+    with pytest.raises(InputError, match=r"timeout .* is not a number of seconds above 0"):
+        begin(timeout=timeout)
