@@ -31,6 +31,8 @@ VERSION = 1
 MAX_NODES = 65_536
 MAX_LINE_BYTES = 32 << 20
 MAX_BYTES = 4 << 30
+#: With blank ones.
+_MAX_LINES = 2 * MAX_NODES
 #: Of a saved answer, which is decoded at once.
 MAX_ANSWER_BYTES = 64 << 20
 _LOOK_BYTES = 4096
@@ -177,6 +179,8 @@ class _Lines:
             self._left -= len(line)
             if not line or line.strip():
                 return line.strip()
+            if self.number > _MAX_LINES:  # gzip makes a few kilobytes of a billion blank ones
+                raise ParseError(f"{self._what} has more than {_MAX_LINES} lines")
 
     def rest(self) -> bytes:
         """Return everything that follows.

@@ -216,7 +216,7 @@ def _no_network(hosts: Hosts, networks: Sequence[NetworkChoice]) -> NoNetworkErr
     parts = []
     for place in hosts.places[:_SHOWN]:
         has = [
-            f"{one.name} {'/'.join(address.address for address in one.addresses) or 'without address'}"
+            f"{one.name} {'/'.join(address.address for address in one.addresses[:_SHOWN]) or 'without address'}"
             for one in place.facts.interfaces
             if one.kind.value != "loopback"
         ]

@@ -134,6 +134,12 @@ def test_files_are_bounded_after_decompression(monkeypatch, bound, value, told):
         read(gzip.compress(written(*NODES)))
 
 
+def test_blank_lines_without_end_are_not_read():
+    blank = gzip.compress(written(*NODES) + b"\n" * (1 << 22))
+    with pytest.raises(ParseError, match="more than 131072 lines"):
+        read(blank)
+
+
 def test_a_saved_answer_is_bounded(monkeypatch):
     monkeypatch.setattr(cluster_file, "MAX_ANSWER_BYTES", 1000)
     with pytest.raises(ParseError, match="too large"):
