@@ -4,6 +4,7 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -40,19 +41,40 @@ def labels_of_samples(text):
     return found
 
 
-def test_a_daemon_has_what_the_alerts_ask_for(tmp_path):
-    shown = Authority(tmp_path).issue("node", "IP:127.0.0.1")
-    config = tmp_path / "fabricd.toml"
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory):
+    """The routes of a daemon that has been asked and reloaded, has a certificate and a peer, and its metrics."""
+    folder = tmp_path_factory.mktemp("scraped")
+    shown = Authority(folder).issue("node", "IP:127.0.0.1")
+    config = folder / "fabricd.toml"
     config.write_text(f'tls_certificate_file = "{shown.certificate_file}"\ntls_key_file = "{shown.key_file}"\n')
     with (
-        daemon(tmp_path, "--config", str(config), "--peer", "https://127.0.0.1:1") as running,
+        daemon(folder, "--config", str(config), "--peer", "https://127.0.0.1:1") as running,
         running.unix() as client,
     ):
         routes = client.get("/openapi.json").json()["paths"].keys() | {"/livez", "/readyz"}
         client.get("/v1/node")
         running.process.send_signal(signal.SIGHUP)
-        eventually(lambda: "fabricd_reloads_total{" in client.get("/metrics").text, told=[running])
-        known = labels_of_samples(client.get("/metrics").text)
+        awaited = ("fabricd_reloads_total{", "fabricd_peer_polls_total{")
+        eventually(lambda: all(one in client.get("/metrics").text for one in awaited), told=[running])
+        return routes, labels_of_samples(client.get("/metrics").text)
+
+
+def test_the_page_on_metrics_names_all_with_their_labels(scraped):
+    page = (PROJECT / "docs/operations.md").read_text()
+    table = page.partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    told = {
+        name: set(labels.split(",")) - {""} for name, labels in re.findall(r"`(fabricd_\w+)(?:{([\w,]+)})?`", table)
+    }
+    known = {}
+    for sample, labels in scraped[1].items():
+        if sample.startswith("fabricd_") and not sample.endswith("_created"):
+            known.setdefault(re.sub(r"_(bucket|count|sum)$", "", sample), set()).update(labels - {"le"})
+    assert told == known
+
+
+def test_a_daemon_has_what_the_alerts_ask_for(scraped):
+    routes, known = scraped
     asked = 0
     for rule in rules():
         for name, matchers in _SELECTOR.findall(rule["expr"]):
