@@ -74,7 +74,7 @@ class TestChoice:
     def test_an_error_tells_some_of_many_addresses(self):
         many = view("a", eth0="10.1.0.1/24")
         addresses = tuple(f"10.1.{number >> 8}.{number & 255}" for number in range(3000))
-        many = replace(many, interfaces=(replace(many.interfaces[0], addresses=addresses),))
+        many = replace(many, interfaces=(replace(many.interfaces[-1], addresses=addresses),))
         with pytest.raises(NoNetworkError) as caught:
             plan_group("mpi", {0: many, 1: view("b", 1, ib0="10.9.0.1/24")}, {})
         assert len(caught.value.message) < 1000
