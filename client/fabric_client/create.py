@@ -2,7 +2,7 @@
 
 import atexit
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from fabric_client.engine.base import Engine
@@ -178,7 +178,9 @@ def _start(joined: Joined, timeout: float, operation_timeout: float | None) -> "
     except BaseException as error:
         membership.give_up(f"rank {identity.rank} could not start MPI", error)
         raise
-    runner = _run(engine, membership, identity, operation_timeout, ranks_on_host=_ranks_beside(joined))
+    runner = _run(
+        engine, membership, identity, operation_timeout, start.undelivered, ranks_on_host=_ranks_beside(joined)
+    )
     set_world(World(runner, engine, answer.kvsname))
     return _communicator(runner, identity, joined, checks=answer.plan.check_calls)
 
@@ -210,10 +212,16 @@ def _of_group(engine: Engine, joined: Joined, timeout: float | None) -> "Communi
 
 
 def _run(
-    engine: Engine, membership: Membership | None, identity: Identity, timeout: float | None, *, ranks_on_host: int
+    engine: Engine,
+    membership: Membership | None,
+    identity: Identity,
+    timeout: float | None,
+    undelivered: Callable[[], int] = lambda: 0,
+    *,
+    ranks_on_host: int,
 ) -> Runner:
     runner = Runner(engine, membership, identity.group, timeout=timeout, ranks_on_host=ranks_on_host)
-    atexit.register(runner.end_of_process)
+    atexit.register(runner.end_of_process, undelivered)
     return runner
 
 

@@ -19,6 +19,8 @@ from fabricd.errors import EngineError, FabricError, InputError, OperationTimeou
 
 #: How long a rank that ends without close() waits for the others to end, too.
 _EXIT_SECONDS = 2.0
+#: And where some of what it has sent has not come to them.
+_DELIVERY_SECONDS, _GLANCE_SECONDS = 30.0, 0.1
 #: All ranks have said farewell when the engine is ended: what is left takes milliseconds.
 _SHUTDOWN_SECONDS = 10.0
 
@@ -265,8 +267,12 @@ class Runner(Lifetime):
         if not self._family.shut_down(self, _SHUTDOWN_SECONDS):
             raise EngineError(f"the engine of group {self.group!r} did not end within {_SHUTDOWN_SECONDS:g} s")
 
-    def end_of_process(self) -> None:
-        """Exit handler. A rank that fails tells the others; one that ends early gives them a moment."""
+    def end_of_process(self, undelivered: Callable[[], int] = lambda: 0) -> None:
+        """Exit handler. A rank that fails tells the others; one that ends early gives them a moment.
+
+        Args:
+            undelivered: how many bytes would be lost by ending now; they are worth a longer moment.
+        """
         if self.closed or self._forked:
             return
         failed_with = self._broken or getattr(sys, "last_value", None)
@@ -274,10 +280,24 @@ class Runner(Lifetime):
             self.give_up(failed_with)
             return
         try:
-            self._family.settle(self, _EXIT_SECONDS)
-            wait_for(self.engine.farewell(), lambda: self.failure("exit"), timeout=_EXIT_SECONDS, what="exit")
+            self._wait_for_others(undelivered)
         except FabricError as error:
             # The others go on without this rank; whether they need it is theirs to find out.
             self._family.go(lambda membership: membership.leave(), error)
         else:
             self._family.shut_down(self, _EXIT_SECONDS)
+
+    def _wait_for_others(self, undelivered: Callable[[], int]) -> None:
+        farewell: Pending | None = None
+        patience, latest = _EXIT_SECONDS, time.monotonic() + _DELIVERY_SECONDS
+        while True:
+            try:
+                self._family.settle(self, patience)
+                farewell = farewell or self.engine.farewell()
+                wait_for(farewell, lambda: self.failure("exit"), timeout=patience, what="exit")
+            except OperationTimeoutError:
+                if not undelivered() or time.monotonic() > latest:
+                    raise
+                patience = _GLANCE_SECONDS
+            else:
+                return

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fabric_client import Communicator, create_communicator, progress
+from fabric_client import Communicator, create_communicator, progress, runner
 
 ONES = np.ones(50_000)
 
@@ -126,6 +126,19 @@ def ends_without_close() -> None:
     comm = create_communicator()
     say(fine=sum_of_ranks(comm))
     time.sleep(0.2 * comm.rank)
+
+
+def sends_and_ends() -> None:
+    """Rank 0 ends as soon as its messages are sent, which is well before rank 1 receives them."""
+    comm = create_communicator()
+    numbers, array = range(100), np.zeros(4096, np.uint8)
+    if comm.rank == 0:
+        runner._EXIT_SECONDS = 0.05
+        for number in numbers:
+            comm.send(np.full_like(array, number), 1)
+        return
+    time.sleep(1.0)
+    say(received=[int(comm.recv(array, 0).max()) for _ in numbers])
 
 
 def fails() -> None:

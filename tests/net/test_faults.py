@@ -2,6 +2,7 @@
 MPI would not survive.
 """
 
+import json
 import signal
 import sys
 import time
@@ -64,6 +65,13 @@ def test_a_rank_that_goes_on_sending_to_a_killed_one_gets_an_error(world):
         assert [job.wait(40) for job in started] == [1, -signal.SIGKILL]
         assert "RankLostError: group 'sends' lost rank 1" in world.said("sends-0")[1]
     eventually(lambda: not any(unended(host) for host in world.hosts), 20)
+
+
+def test_messages_of_a_rank_that_has_ended_arrive(world):
+    """The end of its connection is kept from MPI, and must not take the last of them with it."""
+    with jobs(world, "last", "sends_and_ends") as started:
+        assert [job.wait(40) for job in started] == [0, 0], world.said("last-1")[1]
+        assert json.loads(world.said("last-1")[0])["received"] == list(range(100))
 
 
 def unended(host):

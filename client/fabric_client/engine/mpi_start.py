@@ -164,6 +164,10 @@ class PlannedStart:
         end = self._leave_to_kernel if may_use_rdma({**environ, **chosen}, self._view) else self._finalize
         return MpiEngine(comm, control, segments, link, end=end, lines=tuple(lines))
 
+    def undelivered(self) -> int:
+        """Return how many bytes of what was sent would be lost if the process ended now."""
+        return self._ends.undelivered()
+
     def _at_exit(self, pid: int) -> None:
         if os.getpid() == pid:  # a forked child has its own PMI socket, see replace_after_fork, and shares the others
             self._ends.release()  # or the kernel would repeat for a minute what the other side's drops
