@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from fabricd.findings.environment import environment_findings
 from fabricd.findings.joblog.read import HostLog, JobLog, Seen
+from fabricd.findings.joblog.watchdog import watchdog_findings
 from fabricd.graph.networks_rails import RDMA_KINDS, beside_gpus
 from fabricd.model.device import InterfaceKind
 from fabricd.model.finding import Finding, Severity
@@ -23,6 +24,9 @@ CODES = {
     "log-adapters-differ": "hosts use other numbers of adapters",
     "log-adapters-mixed": "InfiniBand and RoCE ports are used together",
     "log-adapters-unused": "ports beside GPUs are active by the map, and NCCL does not use them",
+    "log-rank-behind": "ranks have not begun a collective that others wait in, by what PyTorch's watchdogs say",
+    "log-calls-differ": "ranks wait in different collectives, by the same",
+    "log-all-wait": "no rank is missing in a collective that does not end, by the same",
     "log-shared-memory": "GPUs of one host talk through its memory; an error where the map has NVLink between all",
 }
 #: NCCL's name for TCP.
@@ -47,6 +51,7 @@ def log_findings(log: JobLog, nodes: Mapping[str, Snapshot] | None = None) -> tu
     found = [*_networks(log, known), *_interfaces(log, known), *_indirect(log), *_adapters(log, known)]
     for name, host in log.hosts.items():
         found += (replace(one, node=name) for one in (*_memory(host, known.get(name)), *_settings(host)))
+    found += watchdog_findings(log.watchdogs, log.ranks, log.rank_hosts)
     for seen in log.messages.values():
         found += _message(seen)
     return tuple(sorted(found, key=lambda one: one.severity.rank))

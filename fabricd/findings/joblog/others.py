@@ -145,8 +145,8 @@ TORCH_MESSAGES = (
         code="torch-watchdog",
         texts=("Watchdog caught collective operation timeout",),
         meaning="a rank did not come to the same collective, or the network stood still",
-        fix="compare 'last enqueued NCCL work' of the ranks: the lowest number is the rank that is missing. All equal: "
-        "fabricctl watch --past; fabricctl doctor",
+        fix="fabricctl read-log on what all ranks printed says which rank is missing: log-rank-behind; "
+        "log-all-wait where none is",
     ),
     Message(
         code="torch-nccl",

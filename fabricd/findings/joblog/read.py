@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from fabricd.findings.joblog.message import KnownMessages, Message
 from fabricd.findings.joblog.nccl import NCCL_MESSAGES
 from fabricd.findings.joblog.others import MPI_MESSAGES, TORCH_MESSAGES, UCX_MESSAGES
+from fabricd.findings.joblog.watchdog import Watchdogs
 
 #: Letters of a line that are looked at.
 MAX_LINE = 4096
 #: Of names that a log brings up, of one kind.
 _MAX_NAMES = 20_000
 _MAX_SETTINGS = 200
+_MAX_RANKS = 100_000
 _MARK = " NCCL "
 _WHO = re.compile(r"([\w.-]{1,253}):\d{1,10}:\d{1,10} \[-?\d{1,5}\](?: \S{1,200})?$")
 _LEVELS = ("INFO ", "WARN ")
@@ -28,7 +30,7 @@ _VERSION = re.compile(r"\bNCCL version (\d[\w.+-]{0,40})")
 _NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.{1,60}?)(?: to comm)?$")
 _INTERFACE = re.compile(r"Bootstrap ?: Using (?:\[0\])?([\w.@-]{1,32}):([0-9a-fA-F.:%\w]{1,64})<")
 _ADAPTER = re.compile(r"\[\d{1,4}\]([\w-]{1,64}:\d{1,3})/(\w{1,12})")
-_RANKS = re.compile(r"comm 0x\w{1,16} rank \d{1,7} n[rR]anks (\d{1,7}) ")
+_RANKS = re.compile(r"comm 0x\w{1,16} rank (\d{1,7}) n[rR]anks (\d{1,7}) ")
 _CONNECTION = re.compile(
     r"(?:Channel|Ring) \d{1,4}(?:/\d{1,4})? : \d{1,7}(?:\[\w{1,8}\])? -> \d{1,7}(?:\[\w{1,8}\])? "
     r"(?:\[(send|receive)\] )?via (P2P|SHM|direct shared memory|NET/([^/]{1,40})/)"
@@ -76,6 +78,8 @@ class JobLog:
     version: str = ""  #: of NCCL; the first one
     ranks: int = 0  #: of the largest communicator; 0 unknown
     hosts: dict[str, HostLog] = field(default_factory=dict)
+    rank_hosts: dict[int, str] = field(default_factory=dict)  #: of that communicator
+    watchdogs: Watchdogs = field(default_factory=Watchdogs)  #: PyTorch's
     messages: dict[str, Seen] = field(default_factory=dict)  #: by code
 
 
@@ -98,12 +102,13 @@ def _take(log: JobLog, line: str, place: str, number: int) -> None:
     log.lines += 1
     if not log.version and (found := _VERSION.search(line)):
         log.version = found[1]
+    log.watchdogs.take(line)
     before, mark, text = line.partition(_MARK)
     host = ""
     if mark and text.startswith(_LEVELS) and (who := _WHO.search(before)):
         log.nccl_lines += 1
         host = who[1]
-        if (known := _host(log, host)) is not None and _fact(log, known, text[5:]):
+        if (known := _host(log, host)) is not None and (_ranks(log, host, text) or _fact(known, text[5:])):
             return
     if message := _KNOWN.find(line):
         seen = log.messages.get(message.code)
@@ -122,7 +127,21 @@ def _host(log: JobLog, name: str) -> HostLog | None:
     return log.hosts[name]
 
 
-def _fact(log: JobLog, host: HostLog, text: str) -> bool:
+def _ranks(log: JobLog, host: str, text: str) -> bool:
+    """Take who is which rank of the largest communicator; tell whether a line of NCCL's says that."""
+    found = _RANKS.search(text)
+    if found is None:
+        return False
+    rank, ranks = int(found[1]), int(found[2])
+    if ranks > log.ranks:
+        log.ranks = ranks
+        log.rank_hosts.clear()
+    if ranks == log.ranks and len(log.rank_hosts) < _MAX_RANKS:
+        log.rank_hosts[rank] = host
+    return True
+
+
+def _fact(host: HostLog, text: str) -> bool:
     """Take what a line of NCCL's says of its networks; tell whether it is nothing but that."""
     if text.startswith(("Channel ", "Ring ")):
         _connection(host, text)
@@ -135,8 +154,6 @@ def _fact(log: JobLog, host: HostLog, text: str) -> bool:
     elif found := _SETTING.search(text):
         if len(host.settings) < _MAX_SETTINGS:
             host.settings.setdefault(found[1], found[2])
-    elif found := _RANKS.search(text):
-        log.ranks = max(log.ranks, int(found[1]))
     elif text.startswith("NET/IB : Using"):
         host.adapters = host.adapters or tuple(_ADAPTER.findall(text))
         return True
