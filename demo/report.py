@@ -68,6 +68,21 @@ def judge(drawn: Draw, cases: Cases, *, default: str, plan: str) -> Verdict:
     )
 
 
+def excuse(verdict: Verdict, load: float, cpus: int) -> str:
+    """Return what a busy machine blurs of a verdict that is not good, or "".
+
+    Args:
+        verdict: what came out.
+        load: processes that run or want to, as the kernel averages them over a minute.
+        cpus: for them. The demo's own take up to twice as many.
+    """
+    if verdict.good or not verdict.kept_off or load <= 2 * cpus:
+        return ""
+    return (
+        f"the plan kept off the slow network; how fast each way is tells little at a load of {load:.0f} on {cpus} CPUs"
+    )
+
+
 def describe(drawn: Draw) -> str:
     """Return two lines: what each network is, and what its interfaces are called."""
     lines = []

@@ -7,6 +7,7 @@ network chosen by hand, and on the daemon's plan. ``python -m demo.trap --runs 1
 
 import argparse
 import json
+import os
 import random
 import secrets
 import signal
@@ -27,7 +28,7 @@ from demo.hosts import Host, make_hosts
 from demo.job import Job, start_plain
 from demo.measure import MORE_ROUNDS, Series, measure_in_turns
 from demo.namespaces import why_not
-from demo.report import Verdict, describe, judge, table
+from demo.report import Verdict, describe, excuse, judge, table
 from fabricd.errors import FabricError
 
 DEFAULT, PLAN = "library default", "fabricd's plan"
@@ -150,6 +151,8 @@ def run_and_show(console: Console, seed: int, *, sizes: Sequence[int], rounds: i
     console.print(describe(outcome.draw), highlight=False)
     console.print(table(outcome.draw, outcome.series, default=DEFAULT))
     console.print(f"seed {seed}: {outcome.verdict}", highlight=False)
+    if excused := excuse(outcome.verdict, os.getloadavg()[0], len(os.sched_getaffinity(0))):
+        console.print(excused, highlight=False)
     console.print(f"\nwhat the communicator says of itself:\n{outcome.explain}", markup=False, highlight=False)
     return outcome
 

@@ -8,7 +8,7 @@ from demo.draw import Draw, draw
 from demo.hosts import NetworkSpec
 from demo.job import Burst
 from demo.measure import Series, plan_turns
-from demo.report import judge
+from demo.report import excuse, judge
 
 MIB = 1 << 20
 DRAWN = Draw(
@@ -42,6 +42,14 @@ def test_level_with_the_best_by_hand_is_good():
     assert found.times_default == pytest.approx(10)
     assert found.times_best_by_hand == pytest.approx(1)
     assert str(found).startswith("good: 10.0 times")
+
+
+def test_a_busy_machine_is_told_where_it_blurs_the_verdict_and_only_there():
+    slow = verdict({16 * MIB: series(16 * MIB, 16 * MIB / 4e8)})
+    assert "a load of 12 on 2 CPUs" in excuse(slow, 11.7, 2)
+    assert excuse(slow, 3.0, 2) == ""
+    assert excuse(verdict(), 11.7, 2) == ""
+    assert excuse(verdict({64 * MIB: series(64 * MIB, 64 * MIB / 1e9, wrong=1)}), 11.7, 2) == ""
 
 
 @pytest.mark.parametrize(
