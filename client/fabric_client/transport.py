@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Self, cast
 from urllib.parse import quote, urlsplit
 
+from fabric_client import tls_errors
 from fabric_client.http_response import Response
 from fabric_client.locate import DaemonAddress
 from fabricd.errors import ParseError, UnreachableError
@@ -28,8 +29,6 @@ _WHOLE_SECONDS = 120.0
 _SHOWN = 200
 #: Connections kept for the next request.
 _KEPT = 4
-#: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH. Source: OpenSSL, x509_vfy.h.
-_OTHER_NAME = (62, 64)
 #: What can be wrong with a connection. UnicodeError: a host's name that no name service takes.
 _FAULTS = (OSError, http.client.HTTPException, UnicodeError)
 #: And with a body: chunks of less than no bytes, or of more than can be counted.
@@ -251,8 +250,10 @@ class Transport:
         told = getattr(error, "strerror", None) or str(error)  # which may quote what is no HTTP
         reason = " ".join(told.split())[:_SHOWN] or type(error).__name__
         what = f"no answer from the daemon at {self.address}: {reason}"
-        if isinstance(error, ssl.SSLError) and (hint := _tls_hint(error)):  # asking again would not help
-            return UnreachableError(f"no TLS with the daemon at {self.address}: {_in_words(error)}", hint=hint)
+        if isinstance(error, ssl.SSLError) and (hint := tls_errors.hint_of(error)):  # asking again would not help
+            return UnreachableError(
+                f"no TLS with the daemon at {self.address}: {tls_errors.words_of(error)}", hint=hint
+            )
         broken = isinstance(error, http.client.HTTPException | ConnectionResetError)
         tls = "; if it speaks TLS, its address begins with https://" if broken and not self._tls else ""
         failed = TransientError(what, hint=f"{self.address.advice}{tls}")
@@ -280,26 +281,6 @@ class Transport:
         if self._tls is not None:
             return http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_SECONDS, context=self._tls)
         return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
-
-
-def _tls_hint(error: ssl.SSLError) -> str:
-    """Return what to do about a failed handshake, "" where asking again may help."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in _OTHER_NAME:
-            return "ask it by a name or address that its certificate has"
-        return "FABRICD_CA_FILE must name the CA of the daemon's certificate"
-    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
-        return "if it speaks no TLS, its address begins with http://"
-    if "CERTIFICATE" in (error.reason or ""):
-        return "FABRICD_CERTIFICATE_FILE and FABRICD_KEY_FILE must be a certificate that the daemon takes"
-    return ""
-
-
-def _in_words(error: ssl.SSLError) -> str:
-    """Return what OpenSSL says without its codes and places in its source."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate verify failed: {error.verify_message.rstrip('.')}"
-    return (error.reason or str(error)).replace("_", " ").lower()
 
 
 def has_come(connection: socket.socket, seconds: float = 0.0) -> bool:
