@@ -127,6 +127,13 @@ def format_bandwidth(bytes_per_second: float | None) -> str:
     return f"{value:.0f} GB/s" if value >= 100 else f"{value:.3g} GB/s"
 
 
+def format_least(bandwidths: Iterable[float | None]) -> str:
+    """Return the least, and whether there are others: ``"25 GB/s and more"``; ``"?"`` where none is known."""
+    told = set(bandwidths)
+    least = min((one for one in told if one), default=None)
+    return format_bandwidth(least) + (" and more" if least and len(told) > 1 else "")
+
+
 def format_latency(seconds: float | None) -> str:
     """Return a latency for people, in microseconds, from 1 ms on in milliseconds, or ``"?"`` when unknown."""
     if seconds is None:
@@ -148,6 +155,18 @@ def natural_order(text: str) -> tuple[tuple[int, str], ...]:
 def format_count(count: int, what: str) -> str:
     """Return a number of things: ``"1 ring"``, ``"8 rings"``."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def format_names(names: Iterable[object], most: int = 8, *, separator: str = ", ") -> str:
+    """Return names for people, not too many: ``"a, b and 3 more"``; "" for none.
+
+    Args:
+        names: what is told of each.
+        most: that are told.
+        separator: between two.
+    """
+    told = [str(name) for name in names]
+    return separator.join(told[:most]) + (f" and {len(told) - most} more" if len(told) > most else "")
 
 
 def format_ranges(numbers: Iterable[int]) -> str:

@@ -21,7 +21,7 @@ from fabricd.model.event import Event
 from fabricd.model.finding import Finding
 from fabricd.model.network import Network, role_rank
 from fabricd.smallfile import escaped
-from fabricd.units import format_bandwidth, format_count
+from fabricd.units import format_count, format_least
 
 router = APIRouter(dependencies=[READ])
 
@@ -112,18 +112,18 @@ def _node(one: NodeStatus) -> Sequence[str]:
     told = one.inventory
     numbers = (str(told.gpus), str(told.hcas), str(told.cards), _text(told.system)) if told else ("?", "?", "?", "")
     state = f'<span class="{one.state.value}">{one.state.value}</span>'
-    return (_text(one.name or "?"), state, *numbers, _text(one.url or "this node"), _text(one.reason or one.note))
+    where = one.url or ("this node" if one.this_node else "")
+    return (_text(one.name or "?"), state, *numbers, _text(where), _text(one.reason or one.note))
 
 
 def _network(one: Network) -> Sequence[str]:
-    speed = min((port.speed_bytes_per_second for port in one.ports if port.speed_bytes_per_second), default=None)
     nodes = len({port.node for port in one.ports})
     facts = (
         one.name,
         one.transport,
         nodes,
         len(one.ports),
-        format_bandwidth(speed),
+        format_least(port.speed_bytes_per_second for port in one.ports),
         one.role,
         one.verified,
         one.reason,

@@ -9,7 +9,7 @@ from fabricd.api.page import _event, _finding, _network, _node, _table
 from fabricd.model.cluster import NodeState, NodeStatus
 from fabricd.model.event import Event, EventKind
 from fabricd.model.finding import Finding, Severity
-from fabricd.model.network import Network
+from fabricd.model.network import Network, NetworkPort
 from fabricd.model.path import Transport
 from tests.support.clusters import cluster, peer_arguments
 from tests.support.daemon import daemon, eventually
@@ -99,6 +99,21 @@ def test_names_that_others_chose_are_only_shown():
         assert page.seen <= {"h2", "table", "thead", "tbody", "tr", "th", "td", "span"}
         assert "\x1b" not in text
         assert "<img src=x onerror=alert(1)>\\x1b[31m&\"'" in page.texts
+
+
+def test_only_the_daemons_own_node_is_this_node():
+    nodes = [NodeStatus(node_id="x", name="n", state=NodeState.OK, this_node=own) for own in (True, False)]
+    assert [one.count("this node") for one in map(_node, nodes)] == [1, 0]
+
+
+def test_a_network_with_ports_of_several_speeds_says_so():
+    ports = tuple(
+        NetworkPort(node="x", interface=f"mlx5_{at}:1", speed_bytes_per_second=speed)
+        for at, speed in enumerate((50 * 10**9, 25 * 10**9, None))
+    )
+    assert "25 GB/s and more" in _network(Network(name="n", transport=Transport.INFINIBAND, ports=ports))
+    assert "50 GB/s" in _network(Network(name="n", transport=Transport.INFINIBAND, ports=ports[:1]))
+    assert "?" in _network(Network(name="n", transport=Transport.INFINIBAND, ports=ports[2:]))
 
 
 def test_a_long_table_says_how_many_more_there_are():

@@ -1,6 +1,5 @@
 """``fabricctl networks``: which ports can talk to which, what each network is for, and how that is known."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from fabricd.model.cluster import ClusterStatus
 from fabricd.model.network import Network, role_rank
 from fabricd.model.path import Rejected, Transport
 from fabricd.model.placement import Place
-from fabricd.units import format_bandwidth, format_time
+from fabricd.units import format_least, format_time
 
 _COLUMNS = ("NETWORK", "KIND", ">NODES", ">PORTS", ">SPEED", "RAIL", "ROLE", "VERIFIED", "REASON")
 #: A daemon works networks out when it is asked, which takes seconds for ten thousand nodes.
@@ -78,9 +77,7 @@ def _place(network: Network) -> int:
 
 def _row(network: Network, names: Mapping[str, str], places: Mapping[str, Place]) -> tuple[object, ...]:
     nodes = list(dict.fromkeys(port.node for port in network.ports))
-    speeds = Counter(port.speed_bytes_per_second for port in network.ports)
-    speed = min((one for one in speeds if one), default=None)
-    told = format_bandwidth(speed) + (" and more" if len(speeds) > 1 and speed else "")
+    told = format_least(port.speed_bytes_per_second for port in network.ports)
     rail = "" if network.rail is None else f"{network.rail.index} ({network.rail.verified})"
     if not rail and (several := leaf_rails(network, places)):
         rail = f"{several}, by leaf"
