@@ -1,5 +1,6 @@
 """A communicator whose ranks compare their calls first; see ``create_communicator(check_calls=True)``."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ class CheckedCommunicator(Communicator):
         ]
         if not any(self._exchange_counts([len(wrong)] * self.size, call, timeout)):
             return
-        told = [text.decode() for text in self._share("; ".join(wrong[:1]).encode(), timeout) if text]
+        told = [text.decode() for text in self._share("".join(wrong[:1]).encode(), timeout) if text]
         raise InputError(
             f"{call.operation}: the ranks' counts differ: {'; '.join(told[:_SHOWN])}",
             hint="nothing was moved, and the communicator is as it was",
@@ -126,4 +127,4 @@ def _only(rank: int, count: int, size: int) -> list[int]:
 
 
 def _elements(buffer: Any) -> int:
-    return int(buffer.nbytes // buffer.dtype.itemsize) if buffer.dtype.itemsize else 0
+    return math.prod(buffer.shape)

@@ -6,28 +6,17 @@ from typing import Any
 import numpy as np
 
 from fabric_client import arrays
-from fabric_client.arrays import Array, same_memory
+from fabric_client.arrays import Array
 from fabric_client.engine.base import ArrayDoor
 from fabric_client.engine.mpi_library import MPI
-from fabric_client.engine.mpi_requests import (
-    OPS,
-    TYPES,
-    Both,
-    MakingEngine,
-    MpiPending,
-    block_of,
-    blocks_in_bytes,
-    in_bytes,
-    map_error,
-    typed,
-)
+from fabric_client.engine.mpi_moves import MpiMoves
+from fabric_client.engine.mpi_requests import OPS, TYPES, MakingEngine, MpiPending, map_error, typed
 from fabric_client.engine.pair import PairSum
 from fabric_client.engine.pair_link import MOST_BYTES, PairLink
 from fabric_client.engine.rounding import divided, narrowed, reduced_in_float32
 from fabric_client.engine.segments import Segments
 from fabric_client.ops import ReduceOp
 from fabric_client.pending import Pending
-from fabricd.errors import InputError
 from fabricd.units import format_size
 
 # A module's name is looked up faster than an enum's member.
@@ -35,7 +24,7 @@ _SUM, _AVERAGE = ReduceOp.SUM, ReduceOp.AVERAGE
 _PAIR = "all_reduce of sums: each of the two ranks adds what the other sends, in small pieces whatever else runs"
 
 
-class MpiEngine:
+class MpiEngine(MpiMoves):
     """MPI's collectives over one communicator; see :class:`fabric_client.engine.base.Engine`.
 
     float16 and bfloat16 are reduced in float32 and rounded once.
@@ -63,9 +52,7 @@ class MpiEngine:
         end: Callable[[float], bool] = lambda timeout: True,
         lines: tuple[str, ...] = (),
     ) -> None:
-        self.rank = int(comm.Get_rank())
-        self.size = int(comm.Get_size())
-        self._comm = comm
+        super().__init__(comm)
         self._control = control
         self._segments = segments
         self._in_one_go = segments.size.nbytes
@@ -87,7 +74,7 @@ class MpiEngine:
                 ask=self._other is None or (op is not _SUM and op is not _AVERAGE),
             )
         else:
-            pending = self._all_reduce(self._comm, array, out, op)
+            pending = self._all_reduce(self.comm, array, out, op)
         return pending if link is None else link.beside(pending, array.nbytes)
 
     def _all_reduce(self, comm: Any, array: Array, out: Array, op: ReduceOp) -> Pending:
@@ -95,7 +82,7 @@ class MpiEngine:
         if datatype is None:
             wide = array.astype(np.float32)
             narrow = narrowed(wide, out, op, self.size)
-            return self._start(comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
+            return self.start(comm.Iallreduce, MPI.IN_PLACE, typed(wide), OPS[op], after=narrow)
         if self._other is not None and (op is _SUM or op is _AVERAGE):
             own, after = self._segments.comm, divided(out, op, 2) if op is _AVERAGE else None
             return PairSum(own, self._other, comm is own, array, out, datatype, after)
@@ -113,7 +100,7 @@ class MpiEngine:
             return self._in_pieces(
                 array, out, lambda part, result: self._reduce(self._segments.comm, part, result, op, root)
             )
-        return self._reduce(self._comm, array, out, op, root)
+        return self._reduce(self.comm, array, out, op, root)
 
     def _reduce(self, comm: Any, array: Array, out: Array | None, op: ReduceOp, root: int) -> Pending:
         after: Callable[[], None] | None = None
@@ -126,7 +113,7 @@ class MpiEngine:
             after = divided(out, op, self.size)
         source = MPI.IN_PLACE if array is out else typed(array)
         target = None if out is None else typed(out)
-        return self._start(comm.Ireduce, source, target, OPS[op], root, after=after)
+        return self.start(comm.Ireduce, source, target, OPS[op], root, after=after)
 
     def _in_pieces(
         self, array: Array, out: Any, start: Callable[[Array, Any], Pending], *, ask: bool = True
@@ -143,14 +130,14 @@ class MpiEngine:
     def reduce_scatter(self, array: Array, out: Array, op: ReduceOp) -> Pending:
         """See the protocol."""
         array, part, after = self._scattered(array, out, op)
-        start = self._comm.Ireduce_scatter_block
-        return self._start(start, typed(array, part.size), typed(part), OPS[op], after=after)
+        start = self.comm.Ireduce_scatter_block
+        return self.start(start, typed(array, part.size), typed(part), OPS[op], after=after)
 
     def reduce_scatter_v(self, array: Array, out: Array, op: ReduceOp, counts: Sequence[int]) -> Pending:
         """See the protocol."""
         array, part, after = self._scattered(array, out, op)
-        start = self._comm.Ireduce_scatter
-        return self._start(start, typed(array), typed(part), list(counts), OPS[op], after=after)
+        start = self.comm.Ireduce_scatter
+        return self.start(start, typed(array), typed(part), list(counts), OPS[op], after=after)
 
     def _scattered(self, array: Array, out: Array, op: ReduceOp) -> tuple[Array, Array, Callable[[], None] | None]:
         """Return what to reduce, what receives a part of it, and what is left to do then."""
@@ -159,105 +146,14 @@ class MpiEngine:
         part = np.empty(out.shape, np.float32)
         return array.astype(np.float32), part, narrowed(part, out, op, self.size)
 
-    def all_gather(self, array: Array, out: Array) -> Pending:
-        """See the protocol."""
-        own = out[self.rank : self.rank + 1]
-        source = MPI.IN_PLACE if same_memory(array, own) else in_bytes(array)
-        return self._start(self._comm.Iallgather, source, in_bytes(out, array.nbytes))
-
-    def all_gather_v(self, array: Array, out: Array, counts: Sequence[int]) -> Pending:
-        """See the protocol."""
-        own = block_of(out, counts, self.rank)
-        source = MPI.IN_PLACE if same_memory(array, own) else in_bytes(array)
-        return self._start(self._comm.Iallgatherv, source, blocks_in_bytes(out, counts))
-
-    def gather(self, array: Array, out: Array | None, root: int) -> Pending:
-        """See the protocol."""
-        if out is None:
-            return self._start(self._comm.Igather, in_bytes(array), None, root)
-        own = out[self.rank : self.rank + 1]
-        source = MPI.IN_PLACE if same_memory(array, own) else in_bytes(array)
-        return self._start(self._comm.Igather, source, in_bytes(out, array.nbytes), root)
-
-    def gather_v(self, array: Array, out: Array | None, counts: Sequence[int] | None, root: int) -> Pending:
-        """See the protocol."""
-        if out is None or counts is None:
-            return self._start(self._comm.Igatherv, in_bytes(array), None, root)
-        own = block_of(out, counts, self.rank)
-        source = MPI.IN_PLACE if same_memory(array, own) else in_bytes(array)
-        return self._start(self._comm.Igatherv, source, blocks_in_bytes(out, counts), root)
-
-    def scatter(self, array: Array | None, out: Array, root: int) -> Pending:
-        """See the protocol."""
-        if array is None:
-            return self._start(self._comm.Iscatter, None, in_bytes(out), root)
-        own = array[self.rank : self.rank + 1]
-        target = MPI.IN_PLACE if same_memory(out, own) else in_bytes(out)
-        return self._start(self._comm.Iscatter, in_bytes(array, out.nbytes), target, root)
-
-    def scatter_v(self, array: Array | None, out: Array, counts: Sequence[int] | None, root: int) -> Pending:
-        """See the protocol."""
-        if array is None or counts is None:
-            return self._start(self._comm.Iscatterv, None, in_bytes(out), root)
-        own = block_of(array, counts, self.rank)
-        target = MPI.IN_PLACE if same_memory(out, own) else in_bytes(out)
-        return self._start(self._comm.Iscatterv, blocks_in_bytes(array, counts), target, root)
-
-    def all_to_all(self, array: Array, out: Array) -> Pending:
-        """See the protocol. MPI's way to work in place is another algorithm, which all ranks would have to choose."""
-        block = array.nbytes // self.size
-        source = array.copy() if array is out else array
-        return self._start(self._comm.Ialltoall, in_bytes(source, block), in_bytes(out, block))
-
-    def all_to_all_v(self, array: Array, send_counts: Sequence[int], out: Array, recv_counts: Sequence[int]) -> Pending:
-        """See the protocol."""
-        source, target = blocks_in_bytes(array, send_counts), blocks_in_bytes(out, recv_counts)
-        return self._start(self._comm.Ialltoallv, source, target)
-
-    def broadcast(self, array: Array, root: int) -> Pending:
-        """See the protocol."""
-        return self._start(self._comm.Ibcast, in_bytes(array), root)
-
-    def send(self, array: Array, dest: int, tag: int) -> Pending:
-        """See the protocol."""
-        return self._start(self._comm.Isend, in_bytes(array), dest, tag)
-
-    def receive(self, out: Array, source: int, tag: int) -> Pending:
-        """See the protocol."""
-        status = MPI.Status()
-
-        def check_length() -> None:
-            came = status.Get_count(MPI.BYTE)
-            if came != out.nbytes:
-                raise InputError(
-                    f"rank {source} sent {came} bytes, and the array that receives them has {out.nbytes}",
-                    hint="the message was received; its beginning is in the array",
-                )
-
-        return self._start(self._comm.Irecv, in_bytes(out), source, tag, after=check_length, status=status)
-
-    def exchange(self, array: Array, dest: int, out: Array, source: int, tag: int) -> Pending:
-        """See the protocol."""
-        # The receive first: its place is known when the message comes.
-        return Both(self.receive(out, source, tag), self.send(array, dest, tag))
-
-    def barrier(self) -> Pending:
-        """See the protocol."""
-        return self._start(self._comm.Ibarrier)
-
-    def exchange_counts(self, counts: Sequence[int]) -> tuple[Pending, Array]:
-        """See the protocol."""
-        mine, theirs = np.array(counts, np.int64), np.empty(self.size, np.int64)
-        return self._start(self._comm.Ialltoall, in_bytes(mine, 8), in_bytes(theirs, 8)), theirs
-
     def split(self, color: int | None, key: int) -> MakingEngine:
         """See the protocol."""
-        return self._derive(lambda: self._comm.Split(MPI.UNDEFINED if color is None else color, key))
+        return self._derive(lambda: self.comm.Split(MPI.UNDEFINED if color is None else color, key))
 
     def subgroup(self, ranks: Sequence[int], tag: int) -> MakingEngine:
         """Make an engine of these ranks, in this order. Only they call it, with one tag from 0 to 2**20."""
-        group = self._comm.Get_group().Incl(list(ranks))
-        return self._derive(lambda: self._comm.Create_group(group, tag))
+        group = self.comm.Get_group().Incl(list(ranks))
+        return self._derive(lambda: self.comm.Create_group(group, tag))
 
     def _derive(self, make: Callable[[], Any]) -> MakingEngine:
         def engine() -> MpiEngine | None:
@@ -279,7 +175,7 @@ class MpiEngine:
 
     def farewell(self) -> Pending:
         """See the protocol."""
-        return self._start(self._control.Ibarrier)
+        return self.start(self._control.Ibarrier)
 
     def shutdown(self, *, timeout: float) -> bool:
         """See the protocol."""
@@ -299,11 +195,3 @@ class MpiEngine:
         pair = () if self._other is None else (_PAIR,)
         link = () if self._link is None else (self._link.describe(),)
         return (*self._lines, *pair, *link, pieces)
-
-    def _start(
-        self, function: Callable[..., Any], *arguments: Any, after: Callable[[], None] | None = None, status: Any = None
-    ) -> MpiPending:
-        try:
-            return MpiPending(function(*arguments), after, status, keep=arguments)
-        except MPI.Exception as error:
-            raise map_error(error) from error
