@@ -15,6 +15,7 @@ from fabricd.graph.networks_routed import BY_DEFAULT, MAX_PORTS, ROUTED_PREFIX, 
 from fabricd.model.network import Network, NetworkPort, Rail, role_rank
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
+from fabricd.units import format_names
 
 _FOR_DATA = role_rank("data")
 #: Subnets that a name or a reason tells.
@@ -170,8 +171,7 @@ def _network(ports: Sequence[_Port], found: Joined) -> Network:
         name=ROCE_PREFIX + routed_name(subnets),
         transport=Transport.ROCE,
         ports=tuple(one.port for one in ports),
-        reason=f"no subnet joins all nodes, but routes lead from each to each: {', '.join(subnets[:_SHOWN])}"
-        + (f" and {len(subnets) - _SHOWN} more" if len(subnets) > _SHOWN else ""),
+        reason=f"no subnet joins all nodes, but routes lead from each to each: {format_names(subnets, _SHOWN)}",
         unverified=(BY_DEFAULT,) if found.by_default else (),
     )
 

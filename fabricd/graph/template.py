@@ -18,7 +18,7 @@ from fabricd.model.device import Gpu, Hca, NetInterface, PciDevice, PcieLink
 from fabricd.model.observation import Evidence
 from fabricd.model.snapshot import Snapshot
 from fabricd.model.topology_file import MAX_CHARACTERS, TopologyFile
-from fabricd.units import parse_transfer_rate
+from fabricd.units import format_names, parse_transfer_rate
 
 _HINT = (
     "a file in NCCL's XML that tells can be given: by --topology, or in topology_files of the daemon's configuration"
@@ -189,5 +189,4 @@ def _notes(*said: str) -> tuple[str, ...]:
 
 
 def _some(addresses: list[str]) -> str:
-    more = f" and {len(addresses) - _SHOWN} more" if len(addresses) > _SHOWN else ""
-    return (", ".join(addresses[:_SHOWN]) or "none") + more
+    return format_names(addresses, _SHOWN) or "none"

@@ -11,6 +11,7 @@ from fabricd.model.path import Rejected, Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.ends import End
 from fabricd.paths.explain_classes import left_out
+from fabricd.units import format_names
 
 _TITLE = {
     Transport.NVLINK: "NVLink",
@@ -88,7 +89,7 @@ def _why_no_network(found: NetworkMap, transport: Transport, start: End, goal: E
             return _why_not_on(end, transport)
     if set(on[start.node]) & set(on[goal.node]):
         return f"what was asked for reaches no {title} network that both nodes are on, or a measurement found it dead"
-    sides = "; ".join(f"{node}: {_some(list(dict.fromkeys(names)))}" for node, names in on.items())
+    sides = "; ".join(f"{node}: {format_names(dict.fromkeys(names), _SHOWN)}" for node, names in on.items())
     return f"the nodes are on different {title} networks ({sides})"
 
 
@@ -101,16 +102,18 @@ def _why_not_on(end: End, transport: Transport) -> str:
     mine = [(name, port) for name, hca, port in ports if hca.kind in _KINDS[transport]]
     cards = [one.name for one in snapshot.interfaces if one.driver.startswith("cxi")]
     if transport is Transport.SLINGSHOT and cards:
-        return f"{end.node} has Slingshot cards ({_some(cards)}), but none that is up and has an IP address"
+        return (
+            f"{end.node} has Slingshot cards ({format_names(cards, _SHOWN)}), but none that is up and has an IP address"
+        )
     if not mine:
         others = sorted({hca.kind for _, hca, _ in ports} - {"other"})
-        instead = f": its RDMA ports are {', '.join(others)} ({_some([name for name, _, _ in ports])})"
+        instead = f": its RDMA ports are {', '.join(others)} ({format_names((name for name, _, _ in ports), _SHOWN)})"
         return f"{end.node} has no {title} port{instead if others else _probe(snapshot, _PROBE)}"
     active = [name for name, port in mine if port.state == "active"]
     if not active:
         states = [f"{name} is {_state(port)}" for name, port in mine]
-        return f"{end.node} has no {title} port that is up ({_some(states)})"
-    names = _some(active)
+        return f"{end.node} has no {title} port that is up ({format_names(states, _SHOWN)})"
+    names = format_names(active, _SHOWN)
     if transport is Transport.EFA:
         return (
             f"{end.node} has {title} ports that are up ({names}), but no IP address that shows which subnet they reach"
@@ -121,11 +124,6 @@ def _why_not_on(end: End, transport: Transport) -> str:
 def _state(port: HcaPort) -> str:
     state = port.state or "in unknown state"
     return f"{state}, link {port.physical_state}" if port.physical_state not in ("", "linkup") else state
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _probe(snapshot: Snapshot, name: str) -> str:

@@ -25,7 +25,7 @@ from fabricd.plan.group_nccl import choose_engine, nccl_parts
 from fabricd.plan.group_order import GroupOrder, order_of
 from fabricd.plan.group_ports import network_settings, ports_of
 from fabricd.plan.group_survey import survey
-from fabricd.units import format_ranges
+from fabricd.units import format_names, format_ranges
 
 #: What plans can be made for. "gloo" is what PyTorch and JAX use for memory of hosts, "nccl+gloo" what they use with
 #: GPUs, for they meet by IP all the same.
@@ -204,10 +204,9 @@ def _because(hosts: Hosts, best: Rated) -> tuple[str, ...]:
 def _about_islands(islands: Sequence[Island], best: Rated) -> Iterator[str]:
     """Say what is faster inside than between: this engine has one network for all."""
     if islands:
-        told = [f"{format_ranges(one.ranks)} over {one.network} ({one.transport})" for one in islands[:_SHOWN]]
-        more = f" and {len(islands) - _SHOWN} more" if len(islands) > _SHOWN else ""
+        told = [f"{format_ranges(one.ranks)} over {one.network} ({one.transport})" for one in islands]
         leaders = ", ".join(str(one.leader) for one in islands[:_SHOWN])
-        yield f"{len(islands)} islands: ranks {'; '.join(told)}{more}"
+        yield f"{len(islands)} islands: ranks {format_names(told, separator='; ')}"
         yield f"this engine talks over {best.candidate.name} inside them too; in steps only leaders {leaders} would"
 
 

@@ -9,7 +9,6 @@ from fabricd.model.path import Rejected, Transport
 
 #: A name that cannot be misread in UCX_NET_DEVICES.
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
-_SHOWN = 8
 #: Used past the IP stack.
 BY_RDMA = frozenset({Transport.INFINIBAND, Transport.ROCE})
 
@@ -65,12 +64,6 @@ def unbound(candidate: Candidate, engine: str) -> str:
     if candidate.rdma or not candidate.by_source:
         return ""
     return f"its routes are for what comes from its ports' own addresses; {engine} connects from any, by the main table"
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return names for people, not too many."""
-    shown = list(names)
-    return ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
 
 
 def slowest(ports: Iterable[NetworkPort]) -> int | None:

@@ -10,9 +10,10 @@ from fabricd.model.device import NetInterface
 from fabricd.model.network import Network, NetworkPort
 from fabricd.model.observation import Evidence
 from fabricd.model.path import Rejected, Transport
-from fabricd.plan.group_candidate import BY_RDMA, DEVICE, Candidate, Candidates, listed, slowest
+from fabricd.plan.group_candidate import BY_RDMA, DEVICE, Candidate, Candidates, slowest
 from fabricd.plan.group_hosts import Hosts, Place, first_address
 from fabricd.plan.group_routed import routed
+from fabricd.units import format_names
 
 #: What UCX reaches through an interface's IP address.
 _BY_TCP = frozenset({Transport.ETHERNET, Transport.SLINGSHOT})
@@ -59,7 +60,7 @@ def _together(rejected: Iterable[Rejected], places: int) -> list[Rejected]:
         at.setdefault((port, one.reason), []).append(place)
     told = [
         Rejected(
-            name=f"*/{port}" if len(where) == places > 1 else listed(f"{place}/{port}" for place in where),
+            name=f"*/{port}" if len(where) == places > 1 else format_names(f"{place}/{port}" for place in where),
             reason=reason,
         )
         for (port, reason), where in at.items()
@@ -80,7 +81,7 @@ def _candidate(
         here.setdefault(port.node, []).append(port)
     without = [place.name for place in places if place.name not in here]
     if without:
-        return f"{listed(without)} {'is' if len(without) == 1 else 'are'} not on it"
+        return f"{format_names(without)} {'is' if len(without) == 1 else 'are'} not on it"
     at = [here[place.name] for place in places]
     rdma = network.transport in BY_RDMA
     usable = []
@@ -111,7 +112,7 @@ def _software(ports: Sequence[NetworkPort], places: Sequence[Place]) -> str:
     for port, place in zip(ports, places, strict=True):
         if port.virtual:
             below = [one.name for one in place.facts.interfaces if port.address in _addresses(one)]
-            return f"{port.interface} is RDMA done by software on {listed(below) or port.address}"
+            return f"{port.interface} is RDMA done by software on {format_names(below) or port.address}"
     return ""
 
 

@@ -12,8 +12,9 @@ from fabricd.graph.snapshot import VIRTUAL_KINDS
 from fabricd.model.device import NetInterface
 from fabricd.model.network import NetworkPort
 from fabricd.model.path import Transport
-from fabricd.plan.group_candidate import DEVICE, Candidate, listed, slowest
+from fabricd.plan.group_candidate import DEVICE, Candidate, slowest
 from fabricd.plan.group_hosts import Place, first_address
+from fabricd.units import format_names
 
 
 def routed(places: Sequence[Place], past: Collection[str] = ()) -> list[Candidate]:
@@ -57,7 +58,7 @@ def _candidate(places: Sequence[Place], ports: Sequence[NetworkPort], routes: Se
         return None
     subnets = sorted({_subnet(place, port) for place, port in zip(places, ports, strict=True)})
     doubt = BY_DEFAULT if way.by_default else ""
-    reason = f"no subnet joins all hosts, but routes lead from each to each: {listed(subnets)}"
+    reason = f"no subnet joins all hosts, but routes lead from each to each: {format_names(subnets)}"
     return Candidate(
         name=routed_name(subnets),
         transport=Transport.ETHERNET,

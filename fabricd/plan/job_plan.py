@@ -19,7 +19,7 @@ from fabricd.plan.settings import settings_for
 from fabricd.plan.settings.from_file import settings_of_file
 from fabricd.plan.settings.job import job_of
 from fabricd.plan.what_if import WhatIf, changed, parse_link
-from fabricd.units import format_ranges
+from fabricd.units import format_names, format_ranges
 
 _SHOWN = 8
 
@@ -193,9 +193,8 @@ def _islands(plan: CollectivePlan, nodes: Mapping[str, Snapshot]) -> tuple[Islan
 def _about_islands(islands: Sequence[Island]) -> Iterator[str]:
     if not islands:
         return
-    told = [f"ranks {format_ranges(one.ranks)} over {one.network} ({one.transport})" for one in islands[:_SHOWN]]
-    more = f" and {len(islands) - _SHOWN} more" if len(islands) > _SHOWN else ""
-    yield f"{len(islands)} islands, with TCP alone between them: {'; '.join(told)}{more}"
+    told = [f"ranks {format_ranges(one.ranks)} over {one.network} ({one.transport})" for one in islands]
+    yield f"{len(islands)} islands, with TCP alone between them: {format_names(told, separator='; ')}"
     leaders = format_ranges(one.leader for one in islands)
     yield f"a hierarchy would talk inside the islands, and between them by ranks {leaders} alone"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fabricd.errors import ParseError
-from fabricd.units import parse_port_rate, parse_size, parse_transfer_rate, pcie_bandwidth
+from fabricd.units import format_names, parse_port_rate, parse_size, parse_transfer_rate, pcie_bandwidth
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,9 @@ def test_pcie():
 def test_what_is_no_quantity(parse, unit, number):
     with pytest.raises(ParseError):
         parse(number + unit)
+
+
+def test_of_many_names_some_are_told_and_how_many_there_are_besides():
+    assert format_names([]) == ""
+    assert format_names(["a", "b"], 2) == "a, b"
+    assert format_names((name for name in "abcde"), 2, separator="; ") == "a; b and 3 more"

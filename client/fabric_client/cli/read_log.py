@@ -14,7 +14,7 @@ from fabricd.findings.joblog.judge import TCP, log_findings
 from fabricd.findings.joblog.read import MAX_LINE, HostLog, JobLog, read_log
 from fabricd.model.finding import Findings, Severity
 from fabricd.model.snapshot import Snapshot
-from fabricd.units import format_count
+from fabricd.units import format_count, format_names
 
 #: Of all files together.
 _MAX_BYTES = 1 << 30
@@ -152,9 +152,4 @@ def _each(values: Iterable[tuple[str, str]]) -> str:
     if len(by_value) == 1:
         return next(iter(by_value))
     counts = Counter({value: len(names) for value, names in by_value.items()})
-    return "; ".join(f"{value}: {_some(by_value[value])}" for value, _ in counts.most_common())
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN_HOSTS} more" if len(names) > _SHOWN_HOSTS else ""
-    return ", ".join(names[:_SHOWN_HOSTS]) + more
+    return "; ".join(f"{value}: {format_names(by_value[value], _SHOWN_HOSTS)}" for value, _ in counts.most_common())

@@ -10,10 +10,10 @@ from itertools import pairwise
 
 from fabricd.errors import InputError
 from fabricd.model.placement import Place
+from fabricd.units import format_names
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,12})", re.ASCII)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]")
-_SHOWN = 8
 
 
 def slurm_topology(names: Mapping[str, str], places: Mapping[str, Place]) -> str:
@@ -58,8 +58,7 @@ def _lines(
     members: Mapping[str, list[str]], above: Mapping[str, str], shown: Mapping[str, str], without: list[str]
 ) -> Iterable[str]:
     if without:
-        more = f" and {len(without) - _SHOWN} more" if len(without) > _SHOWN else ""
-        yield f"# not known which switch they go into: {', '.join(without[:_SHOWN])}{more}\n"
+        yield f"# not known which switch they go into: {format_names(without)}\n"
     for leaf in sorted(members):
         yield f"SwitchName={shown[leaf]} Nodes={hostlist(members[leaf])}\n"
     below: dict[str, list[str]] = {}

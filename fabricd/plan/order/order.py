@@ -14,7 +14,7 @@ from fabricd.plan.order.exact import MAX_SITES, cheapest_ring
 from fabricd.plan.order.places import Crossing, RankPlace, Site, crossing_report, grouped, sites_of
 from fabricd.plan.order.search import improve
 from fabricd.plan.order.slots import Slots, rank_list, slots_of
-from fabricd.units import format_bandwidth
+from fabricd.units import format_bandwidth, format_names
 
 #: Moves tried for each threshold: so many for each node, up to a bound that keeps 2,048 nodes within seconds.
 _STEPS_PER_NODE, _MIN_STEPS, _MAX_STEPS = 200, 5_000, 60_000
@@ -245,7 +245,4 @@ def _because(
     if bandwidth is not None:
         unknown = bandwidth.unknown([site.node for site in sites])
         if unknown:
-            shown = ", ".join(unknown[:_SHOWN]) + (
-                f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
-            )
-            yield f"no measurement names {shown}; taken for as fast as the median"
+            yield f"no measurement names {format_names(unknown, _SHOWN)}; taken for as fast as the median"
