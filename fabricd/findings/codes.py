@@ -17,6 +17,7 @@ CODES = {
     "p2p-disabled": "a setting of the driver forbids access between GPUs",
     "pcie-narrow": "a PCIe link has fewer lanes than both of its ends",
     "pcie-slow": "a PCIe link of an adapter is slower than both of its ends",
+    "pcie-errors": "a card's PCIe link counts five times as many errors as those of its model, and at least 1,000",
     "acs-redirects": "bridges between GPUs and adapters redirect requests",
     "acs-unknown": "whether they do could not be read",
     "iommu-translates": "GPUs or adapters are in an IOMMU group that translates",

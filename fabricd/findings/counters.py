@@ -1,10 +1,11 @@
-"""Ports whose links go down, or that count errors, more often than their like.
+"""Ports and PCIe links that go down or count errors more often than their like.
 
 Counters begin when a driver is loaded or somebody sets them to zero, and nobody knows how much has passed since. But
 ports of one kind on one node have had the same time, and much the same traffic, so they are compared with each other.
 Only a node's own daemon has those of adapters: they do not travel with the map.
 
-Source: kernel Documentation/ABI/stable/sysfs-class-infiniband, and NVIDIA's description of the counters of mlx5.
+Source: kernel Documentation/ABI/stable/sysfs-class-infiniband, testing/sysfs-bus-pci-devices-aer_stats, and NVIDIA's
+description of the counters of mlx5.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,8 @@ _Counts = Sequence[tuple[str, int]]
 
 
 def counter_findings(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield the ports of a node that count more than their like."""
+    """Yield the ports and links of a node that count more than their like."""
+    yield from _pcie(snapshot)
     kinds = Kinds(snapshot)
     ports = [one for one in snapshot.hca_ports() if one[1].kind in RDMA_KINDS]
     for group in alike(ports, lambda one: kinds.of_port(*one[1:])):
@@ -91,3 +93,27 @@ def _errors(counters: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
             fix="see the cable and its switch port (mlxlink -c, ibqueryerrors), then whether the figures still rise: "
             "fabricd probe --json has them; sequence errors alone are lost packets: PFC and ECN of the switches",
         )
+
+
+def _pcie(snapshot: Snapshot) -> Iterator[Finding]:
+    """Each end of a link counts what it has seen, so both are taken together; cards of one model are alike."""
+    errors = dict(snapshot.pcie_errors)
+    names = {hca.pci_address: hca.name for hca in snapshot.hcas}
+    names |= {gpu.pci_address: f"gpu{gpu.index}" for gpu in snapshot.gpus}
+    cards = [one for one in snapshot.pci if one.address in names and not one.physical_function]
+    for group in alike(cards, lambda one: (one.class_code, one.vendor_id, one.device_id)):
+        counts = [
+            (names[one.address], errors.get(one.address, 0) + errors.get(one.parent, 0))
+            for one in group
+            if one.address in errors or one.parent in errors
+        ]
+        for name, count, others in _outstanding(counts, _ERRORS):
+            yield Finding(
+                code="pcie-errors",
+                severity=Severity.WARNING,
+                subject=name,
+                what=f"the PCIe link of {name} sees more errors than those of its like: it sends again, or trains anew",
+                evidence=(f"{count} correctable errors at its two ends; {others}",),
+                fix="dmesg | grep AER; reseat the card or its riser, then whether the figure still rises: "
+                "/sys/bus/pci/devices/*/aer_dev_correctable",
+            )

@@ -66,6 +66,7 @@ def without_counters(snapshot: "Snapshot") -> "Snapshot":
     """Return a snapshot without what counts up: bytes and errors of interfaces, ports and links."""
     return replace(
         snapshot,
+        pcie_errors=(),
         interfaces=tuple(replace(nic, rx_bytes=None, tx_bytes=None) for nic in snapshot.interfaces),
         hcas=tuple(
             replace(hca, counters=(), ports=tuple(replace(port, counters=(), hw_counters=()) for port in hca.ports))

@@ -32,6 +32,8 @@ class Snapshot:
     probes: tuple[ProbeReport, ...] = ()
     numa: tuple[NumaNode, ...] = ()
     pci: tuple[PciDevice, ...] = ()
+    #: PCI functions by address, and how many correctable errors each has seen on its link (AER) since boot.
+    pcie_errors: tuple[tuple[str, int], ...] = ()
     interfaces: tuple[NetInterface, ...] = ()
     routes: tuple[Route, ...] = ()  #: of the main table
     routing_rules: tuple[RoutingRule, ...] = ()  #: by source address alone, in order of priority

@@ -16,6 +16,7 @@ from fabricd.units import parse_transfer_rate
 # Domains have four digits, more behind a VMD controller or in a virtual machine on Hyper-V.
 PCI_ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 _ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
+_TOTAL = re.compile(r"^TOTAL_ERR_COR (\d{1,18})$", re.MULTILINE | re.ASCII)
 
 # Base classes and subclasses. Source: PCI Code and ID Assignment Specification.
 _NETWORK, _DISPLAY, _ACCELERATOR = 0x02, 0x03, 0x12
@@ -58,7 +59,9 @@ class PciProbe:
         wanted = _with_bridges((address for address in places if _matters(base / address, read)), places)
         told = ask_acs(ctx, [address for address in sorted(wanted) if _is_bridge(base / address, read)])
         devices = tuple(_read_device(base / address, address, places, told.acs, read) for address in sorted(wanted))
-        return ProbeResult(facts={"pci": devices}, notes=(*told.notes, *read.notes))
+        counted = ((one.address, _errors(base / one.address)) for one in devices if not one.physical_function)
+        errors = tuple((address, count) for address, count in counted if count is not None)
+        return ProbeResult(facts={"pci": devices, "pcie_errors": errors}, notes=(*told.notes, *read.notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,16 @@ def _largest_bar(path: Path, read: FieldReader) -> int | None:
         if 0 <= start < end < 2**64:
             largest = max(largest, end - start + 1)
     return largest or None
+
+
+def _errors(path: Path) -> int | None:
+    """Return the correctable errors that a function has seen: packets that were sent again, links that trained anew.
+
+    Source: kernel Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats; the last line is "TOTAL_ERR_COR 17".
+    """
+    quiet = FieldReader()  # absent where firmware keeps AER to itself, and in most virtual machines
+    found = _TOTAL.search(quiet.text(path / "aer_dev_correctable") or "")
+    return int(found[1]) if found else None
 
 
 def _largest_possible_bar(path: Path) -> int | None:

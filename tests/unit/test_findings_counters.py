@@ -83,3 +83,16 @@ def test_network_cards_count_by_carrier():
     assert told(node(interfaces=tuple(cards), pci=devices)) == [("port-flaps", "eth1")]
     unknown = tuple(replace(one, carrier_down_count=None) for one in cards)
     assert told(node(interfaces=unknown, pci=devices)) == []
+
+
+def test_a_pcie_link_that_sends_again_and_again():
+    base = hgx()
+    ports = {device.address: device.parent for device in base.pci}
+    quiet = tuple((device.address, 3) for device in base.pci)
+    assert told(replace(base, pcie_errors=quiet)) == []
+    riser = ports[base.gpus[5].pci_address]  # errors are seen at the other end of the link
+    noisy = tuple((address, 90_000 if address == riser else count) for address, count in quiet)
+    (one,) = counter_findings(replace(base, pcie_errors=noisy))
+    assert (one.code, one.subject) == ("pcie-errors", "gpu5")
+    assert one.evidence == ("90003 correctable errors at its two ends; 7 alike: 6 (median), 6 at most",)
+    assert told(without_counters(replace(base, pcie_errors=noisy))) == []

@@ -24,6 +24,17 @@ def devices(root: Path, tree: Tree) -> dict[str, PciDevice]:
     return {device.address: device for device in probe_pci(root, tree).facts["pci"]}
 
 
+def test_correctable_errors_are_those_that_the_kernel_has_added_up(tmp_path: Path) -> None:
+    tree = Tree()
+    told = "Receiver Error 14\nBad TLP 2\nBad DLLP 0\nRELAY_NUM Rollover 0\nReplay Timer Timeout 1\nTOTAL_ERR_COR 17\n"
+    tree.pci("pci0000:16/0000:16:01.0", aer_dev_correctable="Receiver Error 0\nTOTAL_ERR_COR 0\n")
+    tree.pci("pci0000:16/0000:16:01.0/0000:17:00.0", class_code=NIC, vendor=MELLANOX, aer_dev_correctable=told)
+    tree.pci("pci0000:20/0000:20:01.0", aer_dev_correctable="TOTAL_ERR_COR -1\n")
+    tree.pci("pci0000:20/0000:20:01.0/0000:21:00.0", class_code=NIC, vendor=MELLANOX, aer_dev_correctable="what?")
+    tree.pci("pci0000:30/0000:30:00.0", class_code=NIC, vendor=MELLANOX)
+    assert probe_pci(tmp_path, tree).facts["pcie_errors"] == (("0000:16:01.0", 0), ("0000:17:00.0", 17))
+
+
 def test_gpu_and_nic_under_one_switch(tmp_path: Path) -> None:
     tree = Tree()
     top = "pci0000:16/0000:16:01.0"

@@ -242,9 +242,9 @@ JUDGED = """
   controller counters cuda_version destination driver driver_version duplex ecc_mode errors fabric_address firmware
   gateway gid guid health hostname hw_counters id_source instance instance_id interface iommu_mode kernel kind
   link_kind link_layer local_port mac members mig_mode name node_guid node_id notes nvlink nvlink_domain nvml_version
-  oper_state origin os parent path pci_address peer physical_function physical_state port_description port_id
-  port_name prefix product profile rack rdma_device read reason region remote_pci_address remote_type role root scope
-  source speed state status subnet switches system_guid system_name text topology type uuid vendor virtualization
+  oper_state origin os parent path pci_address pcie_errors peer physical_function physical_state port_description
+  port_id port_name prefix product profile rack rdma_device read reason region remote_pci_address remote_type role root
+  scope source speed state status subnet switches system_guid system_name text topology type uuid vendor virtualization
   vpc
   write zone
 """
