@@ -11,7 +11,7 @@ from fabricd.model.plan import GroupPlan
 from fabricd.units import format_ranges
 
 #: To be raised with each change of what ranks send each other over MPI, or beside it, for one operation.
-_FORM = "1"
+_FORM = "2"
 _KEY = "fabricd-form-"
 
 
