@@ -69,6 +69,17 @@ def test_what_launchers_and_versions_put_before_a_line_does_not_matter():
     assert not read_log(["node00 [3] " + text, text, "xNCCL INFO"]).hosts
 
 
+def test_lines_that_a_container_runtime_has_wrapped():
+    wrapped = '{"log":"gpu7:1:2 [0] NCCL INFO %s\\n","stream":"stdout","time":"2026-11-30T18:00:00Z"}\n'
+    texts = (
+        "Using network AWS Libfabric",
+        "NCCL_IB_HCA set by environment to ^mlx5_1",
+        "NCCL_ALGO set by environment to 1.",
+    )
+    host = read_log(wrapped % text for text in texts).hosts["gpu7"]
+    assert (host.networks, host.settings) == (["AWS Libfabric"], {"NCCL_IB_HCA": "^mlx5_1", "NCCL_ALGO": "1"})
+
+
 def test_the_version_may_stand_in_a_line_of_a_rank():
     assert read_log([_info("NCCL version 2.26.2+cuda12.2")]).version == "2.26.2+cuda12.2"
 

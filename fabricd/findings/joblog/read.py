@@ -27,7 +27,7 @@ _MARK = " NCCL "
 _WHO = re.compile(r"([\w.-]{1,253}):\d{1,10}:\d{1,10} \[-?\d{1,5}\](?: \S{1,200})?$")
 _LEVELS = ("INFO ", "WARN ")
 _VERSION = re.compile(r"\bNCCL version (\d[\w.+-]{0,40})")
-_NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.{1,60}?)(?: to comm)?$")
+_NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (\w[\w .-]{0,39}?)(?: to comm\b|[^\w .-]|$)")
 _INTERFACE = re.compile(r"Bootstrap ?: Using (?:\[0\])?([\w.@-]{1,32}):([0-9a-fA-F.:%\w]{1,64})<")
 _ADAPTER = re.compile(r"\[\d{1,4}\]([\w-]{1,64}:\d{1,3})/(\w{1,12})")
 _RANKS = re.compile(r"comm 0x\w{1,16} rank (\d{1,7}) n[rR]anks (\d{1,7}) ")
@@ -35,7 +35,9 @@ _CONNECTION = re.compile(
     r"(?:Channel|Ring) \d{1,4}(?:/\d{1,4})? : \d{1,7}(?:\[\w{1,8}\])? -> \d{1,7}(?:\[\w{1,8}\])? "
     r"(?:\[(send|receive)\] )?via (P2P|SHM|direct shared memory|NET/([^/]{1,40})/)"
 )
-_SETTING = re.compile(r"((?:NCCL|GLOO|UCX)_[A-Z0-9_]{1,60}) set by environment to (.{1,200}?)\.?$")
+_SETTING = re.compile(
+    r"((?:NCCL|GLOO|UCX)_[A-Z0-9_]{1,60}) set by environment to ([^\s\x22\x5c]{1,200}?)\.?(?:[\s\x22\x5c]|$)"
+)
 _DIRECT, _NOT_DIRECT = "/GDRDMA", "GPU Direct RDMA Disabled for "
 
 _KNOWN = KnownMessages((*NCCL_MESSAGES, *UCX_MESSAGES, *MPI_MESSAGES, *TORCH_MESSAGES))
