@@ -70,7 +70,8 @@ set -e
 [ "$1" = remove ] || exit 0
 systemctl --quiet disable fabricd.service fabricd-facts.timer
 [ -d /run/systemd/system ] || exit 0
-systemctl stop fabricd.service fabricd-facts.service fabricd-facts.timer
+systemctl stop fabricd-facts.timer fabricd.service # these start the third
+systemctl stop fabricd-facts.service
 END
 cat >"$tree/DEBIAN/postrm" <<'END'
 #!/bin/sh

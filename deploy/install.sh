@@ -38,7 +38,8 @@ act() { if $dry; then echo "would: $*"; else "$@"; fi; }
 
 here=$(cd "$(dirname "$0")" && pwd)
 prefix=/opt/fabricd python=/usr/bin/python3 root='' wheels='' task=install start=true purge=false dry=false
-units=(fabricd.service fabricd-facts.service fabricd-facts.timer)
+# As they are stopped: what starts another one first.
+units=(fabricd-facts.timer fabricd.service fabricd-facts.service)
 programs=(fabricd fabricctl)
 
 read_options() {

@@ -1,11 +1,20 @@
 """Checks of ``install.sh`` and of the Debian package. A check's first line says what it proves."""
 
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from guest_tools import CONFIG, STATE, UNIT, answers, install, main_pid, run, running_version, told
 
 PREFIX = Path("/opt/fabricd")
+#: With these the timer starts the facts again as soon as they have ended.
+_EVER_AGAIN = {
+    Path("/run/systemd/system/fabricd-facts.timer.d"): "[Timer]\nOnUnitInactiveSec=1ms\nAccuracySec=1ms\n"
+    "RandomizedDelaySec=0\n",
+    Path("/run/systemd/system/fabricd-facts.service.d"): "[Unit]\nStartLimitIntervalSec=0\n",
+}
 
 
 def current() -> str:
@@ -78,9 +87,10 @@ def rolls_back() -> None:
 
 
 def uninstalls() -> None:
-    """install.sh --uninstall leaves the configuration and nothing else; with --purge nothing at all."""
+    """install.sh --uninstall leaves the configuration and nothing else, whatever the timer starts; --purge nothing."""
     run("systemctl", "start", UNIT)
-    install("v1", "--uninstall")
+    with _facts_ever_again():
+        install("v1", "--uninstall")
     assert told("LoadState") == "not-found"
     assert not answers()
     left = run("find", "/usr/local", "/opt", "/run", "-name", "*fabric*").split()
@@ -136,11 +146,25 @@ def package_removal() -> None:
     run("dpkg", "--force-confold", "--install", str(_package("0.")))
     assert 'log_level = "warning"' in CONFIG.read_text()
     assert not running_version().startswith("9.")
-    run("dpkg", "--purge", "fabricd")
+    with _facts_ever_again():
+        run("dpkg", "--purge", "fabricd")
     assert not PREFIX.exists()
     left = run("find", "/usr", "/etc", "/run", "-name", "*fabric*").split()
     assert left == [], left
     assert "fabricd" not in Path("/etc/passwd").read_text()
+
+
+@contextmanager
+def _facts_ever_again() -> Iterator[None]:
+    """Let the timer start the facts without a pause, so that they begin in any moment of a removal."""
+    for folder, text in _EVER_AGAIN.items():
+        folder.mkdir()
+        (folder / "checks.conf").write_text(text)
+    run("systemctl", "daemon-reload")
+    run("systemctl", "restart", "fabricd-facts.timer")
+    yield
+    for folder in _EVER_AGAIN:
+        shutil.rmtree(folder)
 
 
 def _package(version: str) -> Path:
