@@ -39,7 +39,9 @@ def main() -> int:
     failed = [name for name in NAMES if said[name] != "verdict PASS"]
     for name in failed:
         log = options.folder / f"{name}.log"
-        why = "failed" if said[name].startswith("verdict") else f"gave no verdict (within {options.seconds:g} s)"
+        why = (
+            "failed" if said[name].startswith("verdict") else f"gave no verdict, for which it had {options.seconds:g} s"
+        )
         print(f"rdma: {name} {why}; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")
     print(f"rdma: {'FAIL' if failed else 'PASS'} after {time.monotonic() - begun:.0f} s")
     return int(bool(failed))

@@ -33,6 +33,8 @@ load_all_checks()
 
 #: Requests of each kind for each operation.
 REQUESTS = int(os.environ.get("SCHEMA_REQUESTS", "5"))
+#: An answer must come within this time; a plan is given up after 60 s, and that is told.
+_SECONDS = 90
 #: Plans are made in a process each.
 _DEAR = {"/v1/plans": 5}
 CHECKS = [
@@ -113,7 +115,7 @@ def test_the_description_tells_which_headers_a_group_needs(api: Any) -> None:
 def test_what_is_told_is_in_the_form_that_is_described(api: Any, running: RunningDaemon) -> None:
     for method, path, request, status in STORY:
         case = api[path][method].Case(**request)
-        answer = case.call(timeout=60)
+        answer = case.call(timeout=_SECONDS)
         assert answer.status_code == status, (method, path, request, answer.text)
         case.validate_response(answer, checks=CHECKS)
     assert "unforeseen" not in running.log
@@ -147,4 +149,4 @@ def _judge(case: Case, checks: list[Any]) -> None:
     wait = (case.query or {}).get("wait")
     if isinstance(wait, int | float) and not isinstance(wait, bool) and 0 < wait <= 60:
         case.query["wait"] = 0.01  # that it holds answers back is tested elsewhere
-    case.call_and_validate(checks=checks, timeout=90)  # a plan is given up after 60
+    case.call_and_validate(checks=checks, timeout=_SECONDS)

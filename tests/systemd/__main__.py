@@ -48,7 +48,7 @@ def main() -> int:
         print(f"systemd: cannot run here: {error}", file=sys.stderr)
         return 3
     if verdict != "PASS":
-        why = "failed" if verdict else f"gave no verdict (within {options.seconds:g} s)"
+        why = "failed" if verdict else f"gave no verdict, for which it had {options.seconds:g} s"
         print(f"systemd: {why}; the end of {console}:\n{console.read_text(errors='replace')[-3000:]}")
     print(f"systemd: {verdict or 'FAIL'} after {time.monotonic() - begun:.0f} s")
     return int(verdict != "PASS")
