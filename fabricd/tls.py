@@ -106,7 +106,7 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise AccessError(f"cannot read {path}: {error.strerror or error}") from error
+        raise AccessError(f"cannot read {path}: {error.strerror or error}") from None
     if len(data) > _MAX_FILE_BYTES:
         raise InputError(f"{path}: more than {_MAX_FILE_BYTES} bytes")
     return data

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fabricd.errors import InputError
+from fabricd.errors import FabricError, InputError
 from fabricd.locations import DEFAULT_PORT, check_secret, find_socket, read_secret_file
 from fabricd.tls import KeyPair, client_context
 
@@ -133,11 +133,16 @@ def find_tls(environ: Mapping[str, str] | None = None) -> ssl.SSLContext:
         FabricError: a file cannot be read or is none of its kind; or only one of the last two is given.
     """
     environ = os.environ if environ is None else environ
-    ca, certificate, key = (environ.get(name) for name in ("FABRICD_CA_FILE", *_OWN_CERTIFICATE))
+    named = {name: environ.get(name) for name in ("FABRICD_CA_FILE", *_OWN_CERTIFICATE)}
+    ca, certificate, key = named.values()
     if bool(certificate) != bool(key):
         raise InputError(f"{' and '.join(_OWN_CERTIFICATE)} belong together: set both or none")
     pair = KeyPair(certificate_file=Path(certificate), key_file=Path(key)) if certificate and key else None
-    return client_context(Path(ca) if ca else None, pair)
+    try:
+        return client_context(Path(ca) if ca else None, pair)
+    except FabricError as error:
+        error.hint = error.hint or f"set: {', '.join(f'{name}={value}' for name, value in named.items() if value)}"
+        raise
 
 
 def find_group_secret(secret: str | None = None, *, environ: Mapping[str, str] | None = None) -> str | None:

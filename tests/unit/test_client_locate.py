@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from fabric_client.connection import Connection
-from fabric_client.locate import find_daemon, find_group_secret, find_token, parse_address
+from fabric_client.locate import find_daemon, find_group_secret, find_tls, find_token, parse_address
 from fabricd import locations
 from fabricd.errors import AccessError, InputError, UnreachableError
 
@@ -129,6 +129,18 @@ def test_the_socket_of_this_host_is_found_by_itself(nowhere):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         assert found(nowhere) == (f"unix:{path}", "this host's Unix socket")
+
+
+def test_a_file_of_tls_that_does_not_do_is_told_with_its_variable(tmp_path):
+    with pytest.raises(
+        AccessError, match=r"cannot read /none/ca\.crt: No such file.* \(set: FABRICD_CA_FILE=/none/ca\.crt\)"
+    ):
+        find_tls({"FABRICD_CA_FILE": "/none/ca.crt"})
+    (tmp_path / "ca.crt").write_text("no certificate")
+    with pytest.raises(InputError, match="FABRICD_CA_FILE="):
+        find_tls({"FABRICD_CA_FILE": str(tmp_path / "ca.crt")})
+    with pytest.raises(InputError, match="FABRICD_CERTIFICATE_FILE and FABRICD_KEY_FILE belong together"):
+        find_tls({"FABRICD_KEY_FILE": "/none.key"})
 
 
 def test_a_ca_makes_addresses_that_are_found_https(nowhere):
