@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from fabricd.errors import AccessError, BusyError, ConfigError, FabricError, InputError, ParseError, RankLostError
 from fabricd.model.codec import from_json
 from fabricd.model.problem import Problem
+from fabricd.smallfile import escaped
 
 #: Advice where an answer is none that a daemon gives.
 IS_IT = "is it a fabricd, or a proxy before one?"
@@ -21,18 +22,23 @@ def error_from_answer(status: int, content: bytes, origin: str) -> FabricError:
     try:
         problem = from_json(content, Problem)
     except ParseError:
-        shown = " ".join(content[:120].decode("utf-8", "replace").split())
+        shown = _plain(" ".join(content[:120].decode("utf-8", "replace").split()))
         return FabricError(f"{origin} answered with status {status}: {shown}", hint=IS_IT)
     kind = _classes_by_code().get(problem.code)
     if kind is None:  # an error of HTTP itself, or of a newer daemon
         kind = _CLASS_BY_STATUS.get(status, FabricError)
     # Constructors that compose their message are not run again: the message is composed already.
     error = kind.__new__(kind)
-    FabricError.__init__(error, problem.detail, hint=problem.hint, details=problem.details)
+    FabricError.__init__(error, _plain(problem.detail), hint=_plain(problem.hint), details=problem.details)
     vars(error).update(
         {name: convert(problem.details.get(name)) for name, convert in _ATTRIBUTES.get(kind, {}).items()}
     )
     return error
+
+
+def _plain(text: str) -> str:
+    """Return a text that logs and tracebacks only show, whoever it came from; its lines stay."""
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 def _classes_by_code() -> dict[str, type[FabricError]]:

@@ -15,7 +15,7 @@ from fabric_client.transport import TransientError
 from fabricd import errors
 from fabricd.errors import FabricError, RankLostError
 from fabricd.model.codec import to_json
-from fabricd.model.problem import problem_of
+from fabricd.model.problem import Problem, problem_of
 
 
 def tree(kind=FabricError):
@@ -47,6 +47,13 @@ def test_every_error_comes_back_as_itself(kind):
     assert {name: getattr(came, name) for name in vars(sent) if name != "details"} == {
         name: value for name, value in vars(sent).items() if name != "details"
     }
+
+
+def test_what_a_server_says_is_plain_text():
+    problem = Problem(type="", title="", status=503, code="busy", detail="a\x1b[2J\r\n  - b\u202e", hint="\x07c")
+    error = error_from_answer(503, to_json(problem), "http://d")
+    assert (error.message, error.hint) == ("a\\x1b[2J\\r\n  - b\\u202e", "\\x07c")
+    assert "\x1b" not in str(error_from_answer(404, b"<html>\x1b[31m", "http://d"))
 
 
 def test_errors_of_http_itself_and_of_newer_daemons():
