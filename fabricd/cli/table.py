@@ -11,7 +11,7 @@ from fabricd.model.infiniband import IbLink
 from fabricd.model.observation import Outcome
 from fabricd.model.snapshot import Snapshot
 from fabricd.smallfile import escaped
-from fabricd.units import format_bandwidth, format_ranges
+from fabricd.units import format_bandwidth, format_count, format_ranges
 
 _MAX_CELL = 120
 _PIPE_WIDTH = 200  # nobody's screen limits what goes into a file
@@ -56,7 +56,7 @@ def _host_lines(snapshot: Snapshot) -> Iterable[str]:
         part for part in (node.os, node.kernel, node.virtualization and f"on {node.virtualization}") if part
     )
     machine = " ".join(part for part in (node.vendor, node.product) if part)
-    sockets = f"{_or_unknown(cpu.sockets)} sockets, {_or_unknown(cpu.logical)} CPUs"
+    sockets = f"{_counted(cpu.sockets, 'socket')}, {_counted(cpu.logical, 'CPU')}"
     yield "  " + ", ".join(
         part for part in (machine, cpu.name, cpu.architecture, sockets, _memory(node.memory_bytes)) if part
     )
@@ -237,6 +237,10 @@ def _memory(count: int | None) -> str:
 
 def _hex(number: int | None) -> str:
     return "?" if number is None else f"{number:04x}"
+
+
+def _counted(count: int | None, what: str) -> str:
+    return f"? {what}s" if count is None else format_count(count, what)
 
 
 def _or_unknown(value: object) -> str:
