@@ -107,3 +107,16 @@ def test_long_lines_are_cut_and_too_much_is_refused(fabricctl, tmp_path, monkeyp
     monkeypatch.setattr("fabric_client.cli.read_log._MAX_BYTES", 5000)
     status, _, err = fabricctl("read-log", long)
     assert (status, "more than 5000 bytes" in err) == (2, True)
+
+
+def test_what_differs_between_few_hosts_is_told_of_each(fabricctl, tmp_path):
+    file = tmp_path / "tcp.log"
+    file.write_text(
+        "h0:1:1 [0] NCCL INFO NET/IB : No device found.\nh0:1:1 [0] NCCL INFO Using network Socket\n"
+        "h1:1:1 [0] NCCL INFO NCCL_IB_HCA set by environment to mlx5_99\nh1:1:1 [0] NCCL INFO Using network Socket\n"
+    )
+    _, out, _ = fabricctl("read-log", file)
+    because = [line.strip() for line in out.splitlines() if "because: Using network" in line]
+    assert [line.endswith(f"({host})") for line, host in zip(because, ("h0", "h1"), strict=True)] == [True, True]
+    assert "NCCL: NET/IB : No device found" in because[0]
+    assert "NCCL_IB_HCA=mlx5_99" in because[1]

@@ -9,7 +9,7 @@ from fabricd.model.finding import Finding, Findings, Severity
 from fabricd.units import format_count
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
-_SHOWN_NODES = 6
+_SHOWN_NODES, _SHOWN_FACTS = 6, 3
 
 
 def show_findings(kept: Sequence[Finding], found: Findings) -> None:
@@ -26,9 +26,8 @@ def show_findings(kept: Sequence[Finding], found: Findings) -> None:
         head = f"{first.severity.value:8} {first.code}"
         out.print(Text.assemble(text(head, _STYLES[first.severity]), text(f"  {where}" if where else "")))
         out.print(text(f"         {first.what}"))
-        if first.evidence:
-            more = "; and the like" if any(one.evidence != first.evidence for one in alike) else ""
-            out.print(text(f"         because: {'; '.join(first.evidence)}{more}"))
+        for line in _evidence(alike):
+            out.print(text(f"         because: {line}"))
         if first.fix:
             out.print(text(f"         next: {first.fix}"))
     if found.left_out:
@@ -44,6 +43,21 @@ def _grouped(findings: Iterable[Finding]) -> Iterator[Sequence[Finding]]:
     for one in findings:
         groups.setdefault((one.code, one.what), []).append(one)
     yield from groups.values()
+
+
+def _evidence(alike: Iterable[Finding]) -> Iterator[str]:
+    """Yield the facts of findings that say the same: of a few nodes each node's, of more the first one's."""
+    by_facts: dict[tuple[str, ...], list[str]] = {}
+    for one in alike:
+        if one.evidence:
+            by_facts.setdefault(one.evidence, []).append(one.node)
+    lines = [("; ".join(facts), _nodes(nodes)) for facts, nodes in by_facts.items()]
+    if len(lines) > _SHOWN_FACTS:
+        yield f"{lines[0][0]}; and the like"
+    elif len(lines) > 1:
+        yield from (f"{told} ({nodes})" if nodes else told for told, nodes in lines)
+    else:
+        yield from (told for told, _ in lines)
 
 
 def _nodes(names: Iterable[str]) -> str:
