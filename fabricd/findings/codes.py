@@ -60,6 +60,7 @@ CODES = {
     "adapters-denied": "device nodes below /dev/infiniband may not be opened",
     "adapters-hidden": "a process sees fewer adapters than its host has",
     "gpus-hidden": "a process sees fewer GPUs than its host has",
+    "cpus-far": "a process may run on no CPU near any GPU that it sees",
     "memlock-low": "RLIMIT_MEMLOCK is 64 MiB or less, and there are adapters",
     "shm-small": "the memory that ranks share, /dev/shm, is 64 MiB or less",
     "name-loopback": "the host's own name stands for its loopback or nothing, and Gloo is not told an interface",

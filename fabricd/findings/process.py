@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from fabricd.localview import LocalView, locks_too_little
 from fabricd.model.finding import Finding, Severity
 from fabricd.model.snapshot import Snapshot
-from fabricd.units import format_size
+from fabricd.units import format_ranges, format_size
 
 #: Docker's default; NCCL takes some MB for each pair of ranks.
 _SHM_BYTES = 64 << 20
@@ -36,6 +36,7 @@ def process_findings(view: LocalView, host: Snapshot | None) -> Iterator[Finding
         )
     if host is not None:
         yield from _hidden(view, host)
+        yield from _far(view, host)
     if view.memlock_bytes is not None and view.hcas and locks_too_little(view.memlock_bytes):
         yield Finding(
             code="memlock-low",
@@ -54,6 +55,32 @@ def process_findings(view: LocalView, host: Snapshot | None) -> Iterator[Finding
             evidence=(f"{_SHM} holds {format_size(view.shm_bytes)}",),
             fix="docker: --shm-size=1g or --ipc=host; Kubernetes: an emptyDir of medium Memory there",
         )
+
+
+def _far(view: LocalView, host: Snapshot) -> Iterator[Finding]:
+    """A launcher that counts CPUs from one end and GPUs from the other binds ranks away from their GPUs.
+
+    Of a process that sees several GPUs nobody knows which it will take, so all must be far.
+    """
+    cpus_of = {numa.index: numa.cpus for numa in host.numa}
+    visible = [gpu for gpu in host.gpus if gpu.uuid in view.gpu_uuids]
+    near = {
+        gpu.index: frozenset(gpu.cpu_affinity or cpus_of.get(-1 if gpu.numa_node is None else gpu.numa_node, ()))
+        for gpu in visible
+    }
+    if not visible or not view.cpus or not all(near.values()) or any(cpus & set(view.cpus) for cpus in near.values()):
+        return
+    yield Finding(
+        code="cpus-far",
+        severity=Severity.WARNING,
+        subject=", ".join(f"gpu{index}" for index in list(near)[:8]),
+        what="this process may run on no CPU that is near its GPU: what they exchange goes by another NUMA node",
+        evidence=(
+            f"CPUs {format_ranges(view.cpus)[:60]}; "
+            + ", ".join(f"gpu{index} is near {format_ranges(cpus)[:60]}" for index, cpus in list(near.items())[:4]),
+        ),
+        fix="srun --gpu-bind=closest, or --cpu-bind=map_ldom in the order of the GPUs; fabricctl topo has their CPUs",
+    )
 
 
 def name_findings(name: str, addresses: Sequence[str]) -> Iterator[Finding]:

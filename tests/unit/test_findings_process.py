@@ -43,6 +43,25 @@ def test_what_a_container_takes_away_is_told(code: str, fields: dict[str, object
     assert codes(replace(whole(), **fields)) == [code]  # type: ignore[arg-type] # fields of LocalView
 
 
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "far"),
+    [
+        ((0, 1), (0,), False),
+        ((2, 3), (0,), True),  # the second socket's, and a GPU of the first
+        ((2, 3), (0, 5), False),  # one of the two is near
+        ((0, 1, 2, 3), (7,), False),
+        ((), (7,), False),
+        ((2, 3), (), False),
+    ],
+)
+def test_a_rank_that_is_bound_away_from_its_gpu(cpus: tuple[int, ...], gpus: tuple[int, ...], far: bool) -> None:
+    view = replace(whole(), cpus=cpus, gpu_uuids=tuple(f"GPU-a-{index}" for index in gpus))
+    found = [one for one in process_findings(view, hgx()) if one.code == "cpus-far"]
+    assert [(one.subject, one.evidence) for one in found] == [("gpu0", ("CPUs 2-3; gpu0 is near 0-1",))] * far
+    unknown = replace(hgx(), gpus=tuple(replace(gpu, numa_node=None) for gpu in hgx().gpus), numa=())
+    assert [one for one in process_findings(view, unknown) if one.code == "cpus-far"] == []
+
+
 def test_a_small_limit_does_not_matter_without_adapters() -> None:
     assert [one.code for one in process_findings(replace(whole(), memlock_bytes=1 << 16, hcas=()), None)] == []
 
