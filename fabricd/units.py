@@ -169,18 +169,6 @@ def format_names(names: Iterable[object], most: int = 8, *, separator: str = ", 
     return separator.join(told[:most]) + (f" and {len(told) - most} more" if len(told) > most else "")
 
 
-def format_names(names: Iterable[object], most: int = 8, *, separator: str = ", ") -> str:
-    """Return names for people, not too many: ``"a, b and 3 more"``; "" for none.
-
-    Args:
-        names: what is told of each.
-        most: that are told.
-        separator: between two.
-    """
-    told = [str(name) for name in names]
-    return separator.join(told[:most]) + (f" and {len(told) - most} more" if len(told) > most else "")
-
-
 def format_ranges(numbers: Iterable[int]) -> str:
     """Return numbers in the kernel's list form: ``"0-3,8,10-11"``; "" for none."""
     ranges: list[list[int]] = []
