@@ -1,5 +1,6 @@
 """The commands, and how their errors become exit statuses."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -100,6 +101,7 @@ def serve(
     ready_fd: Annotated[int | None, typer.Option(help="Open descriptor for the same line.", min=3)] = None,
 ) -> None:
     """Run the daemon until SIGTERM; SIGHUP reads the configuration again."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means to reload, it must not end what only begins
     options: dict[str, Any] = {
         "host": host,
         "port": port,

@@ -65,7 +65,6 @@ def run(loaded: Loaded, launch: Launch) -> None:
     Raises:
         UnavailableError: it cannot listen where it should.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it means to reload, it must not end the daemon
     output = log.configure(loaded.config.log_level, loaded.config.log_format)
     try:
         asyncio.run(Daemon(loaded, launch, output).run())
