@@ -185,7 +185,10 @@ class Engine(Protocol):
         ...
 
     def exchange_counts(self, counts: Sequence[int]) -> tuple[Pending, Iterable[int]]:
-        """Give ``counts[r]`` to each rank r; what each rank gave to this one is in the second, when it has ended."""
+        """Give ``counts[r]``, from 0 to 2**63 - 1, to each rank r.
+
+        What each rank gave to this one is in the second, when the first has ended.
+        """
         ...
 
     def split(self, color: int | None, key: int) -> PendingEngine:
