@@ -103,6 +103,16 @@ def test_arrays_of_other_sizes_are_an_error_on_both_sides_which_stays():
             assert not caught.value.details.get("peer_may_be_lost")
 
 
+def test_arrays_of_as_many_bytes_and_another_dtype_are_told_as_such():
+    with two_ends() as (mine, its):
+        first = mine.start(np.ones(4, "f4"), np.empty(4, "f4"))
+        told = "all_reduce of 16 bytes: the other rank's is of another dtype, and here of "
+        with pytest.raises(EngineError, match=f"{told}int32"):
+            until(its.start(np.ones(4, "i4"), np.empty(4, "i4")))
+        with pytest.raises(EngineError, match=f"{told}float32"):
+            until(first)
+
+
 class Never:
     """An all_reduce by MPI to which the other rank does not come."""
 

@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 import threading
+import zlib
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,9 +25,10 @@ from fabricd.units import format_size
 
 #: Up to so much goes this way. Above, two copies less are little beside what else there is to do.
 MOST_BYTES = 64 << 10
-#: Before each message: the bytes that follow, and how many all_reduces the sender had left to MPI before. So ranks get
-#: to know whose arrays differ, also where one's goes this way and the other's does not.
+#: Before each message: the bytes that follow with a mark of their dtype, and how many all_reduces the sender had left
+#: to MPI before. So ranks get to know whose arrays differ, also where one's goes this way and the other's does not.
 _HEAD = struct.Struct("=QQ")
+_MARK_AT = 32  #: bit, of the first
 #: A message of a peer that is in step is there by then; afterwards MPI has its turn, too.
 _GLANCES = 32
 #: After so many sums MPI has its turn, too, though nobody waited: what runs in the background shall not stand still.
@@ -41,13 +43,18 @@ _LOST = {"peer_may_be_lost": True}
 class _Form:
     """What all messages of one shape and dtype have in common."""
 
-    __slots__ = ("head", "length", "nbytes", "received")
+    __slots__ = ("head", "length", "nbytes", "received", "told")
 
     def __init__(self, shape: tuple[int, ...], dtype: "np.dtype[Any]", inbox: memoryview) -> None:
         self.received: Array = np.ndarray(shape, dtype, inbox, _HEAD.size)  #: what has come
         self.nbytes = self.received.nbytes
-        self.head = memoryview(bytearray(_HEAD.pack(self.nbytes, 0))).cast("Q")
+        self.told = zlib.crc32(str(dtype).encode()) << _MARK_AT | self.nbytes  #: what the other's must be, too
+        self.head = memoryview(bytearray(_HEAD.pack(self.told, 0))).cast("Q")
         self.length = _HEAD.size + self.nbytes
+
+
+def _bytes_of(told: int) -> int:
+    return told & (1 << _MARK_AT) - 1
 
 
 class LinkSum:
@@ -180,10 +187,10 @@ class PairLink:
                 return
             if len(head) < _HEAD.size:
                 return
-            its, its_number = _HEAD.unpack(head)
+            told, its_number = _HEAD.unpack(head)
             if its_number < number:
-                told = f"all_reduce of {nbytes} bytes: the other rank's is a sum of {its} bytes"
-                self._fail(EngineError(told, hint=SAME_ARRAYS))
+                its = f"all_reduce of {nbytes} bytes: the other rank's is a sum of {_bytes_of(told)} bytes"
+                self._fail(EngineError(its, hint=SAME_ARRAYS))
 
     def advance(self) -> None:
         """Send and receive what can be, without waiting.
@@ -246,18 +253,16 @@ class PairLink:
             return False
         except OSError as error:
             self._lose(error)
-        if read == length and self._head[0] == form.nbytes:
+        if read == length and self._head[0] == form.told:
             return True  # in one go, as usual
         if not read:
             self._lose(ConnectionResetError("it was closed"))
         have += read
-        if have >= _HEAD.size and self._head[0] != form.nbytes:
-            self._fail(
-                EngineError(
-                    f"all_reduce of {form.nbytes} bytes: the other rank's is of {self._head[0]} bytes",
-                    hint=SAME_ARRAYS,
-                )
-            )
+        if have >= _HEAD.size and self._head[0] != form.told:
+            its = _bytes_of(self._head[0])
+            differs = f"{its} bytes" if its != form.nbytes else f"another dtype, and here of {form.received.dtype}"
+            told = f"all_reduce of {form.nbytes} bytes: the other rank's is of {differs}"
+            self._fail(EngineError(told, hint=SAME_ARRAYS))
         self._have = have if have < length else 0
         return have == length
 
