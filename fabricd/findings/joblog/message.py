@@ -28,21 +28,30 @@ class KnownMessages:
     """
 
     def __init__(self, messages: Iterable[Message]) -> None:
-        self._parts = [
-            (tuple(part for part in text.split(ANYTHING) if part), message)
-            for message in messages
-            for text in message.texts
-        ]
+        #: By what a wording begins with, which most lines lack: the rest of each, its place in the order, the message.
+        self._wordings: dict[str, list[tuple[list[str], int, Message]]] = {}
+        for place, message in enumerate(messages):
+            for text in message.texts:
+                first, *rest = filter(None, text.split(ANYTHING))
+                self._wordings.setdefault(first, []).append((rest, place, message))
 
     def find(self, line: str) -> Message | None:
         """Return the message that a line is; None for none."""
-        for parts, message in self._parts:
-            at = 0
-            for part in parts:
-                at = line.find(part, at)
-                if at < 0:
-                    break
-                at += len(part)
-            else:
-                return message
-        return None
+        fitting = [
+            (place, message)
+            for first, wordings in self._wordings.items()
+            if first in line
+            for rest, place, message in wordings
+            if _follow(line, line.find(first) + len(first), rest)
+        ]
+        return min(fitting, key=lambda one: one[0])[1] if fitting else None
+
+
+def _follow(line: str, at: int, parts: Iterable[str]) -> bool:
+    """Tell whether parts stand in a line in this order, from a place on."""
+    for part in parts:
+        at = line.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
