@@ -12,8 +12,8 @@ _NUMBER = re.compile(r"[0-9]+")
 def nearest(word: object, known: Collection[str], *, cutoff: float = 0.6) -> str:
     """Return ``"; did you mean ...?"`` when a known word is near, else ``""``.
 
-    Another number is no slip: ``gpu9`` does not mean ``gpu8``, nor ``mlx5_17`` ``mlx5_9:1``. One that was left out, or
-    has other zeros before it, is: ``mlx5_9``, ``node007``.
+    Another number is no slip: ``gpu9`` does not mean ``gpu8``, nor ``mlx5_17`` ``mlx5_9:1``. One that was left out
+    (``mlx_9``), or has other zeros before it (``node007``), is.
 
     Args:
         word: what was found.
