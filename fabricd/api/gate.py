@@ -83,7 +83,10 @@ class Gate:
         except ClientDisconnect:
             _log.debug("a client left in the middle of its request")  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - the last resort: whatever a handler did not foresee becomes a 500
-            await self._refuse(_unforeseen(error, scope), scope, receive, answer)
+            cause = error.__cause__
+            # What the framework would have answered, had the answer not begun: as of a map node that ends amid its own.
+            foreseen = isinstance(cause, FabricError) and answer.started is not None
+            await self._refuse(cause if foreseen else _unforeseen(error, scope), scope, receive, answer)
         finally:
             self._active -= 1
             took = None if answer.started is None else answer.started - begun

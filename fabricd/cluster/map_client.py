@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 import httpx
 
@@ -20,8 +21,8 @@ _log = logging.getLogger("fabricd.agent")
 PASSED_ON_HEADER = "X-Fabricd-Passed-On"
 _CONNECT_SECONDS = 2.0
 _MAX_PROBLEM_BYTES = 1 << 16
-#: Refusals that another map node need not give.
-_TRY_NEXT = frozenset({401, 403, 421, 429, 500, 502, 503, 504, 508})
+#: What whoever asked is told; the rest another map node need not say, or no daemon says.
+_ANSWERS = frozenset({200, 304, *(one.value for one in HTTPStatus if 400 <= one < 500)} - {401, 403, 421, 429})
 
 
 class NoMapError(FabricError):
@@ -104,7 +105,7 @@ class MapClient:
         except httpx.HTTPError as error:
             _log.info("no answer", extra={"facts": {"url": url, "seconds": round(time.monotonic() - begun, 1)}})
             raise UnreachableError(f"{url}: {error or type(error).__name__}") from error
-        if response.status_code not in _TRY_NEXT:
+        if response.status_code in _ANSWERS:
             return response
         try:
             problem = await _problem(response)

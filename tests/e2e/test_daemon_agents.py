@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 import httpx
+import pytest
 
 from tests.support.clusters import cluster
 from tests.support.daemon import RunningDaemon, daemon, eventually
 from tests.support.etcd import free_port
+from tests.support.odd_server import odd_server
 
 HEADER = "X-Fabricd-Answered-By"
 
@@ -118,3 +120,17 @@ def test_a_map_node_that_hangs_is_passed_over_and_an_agent_ends_in_time(tmp_path
         finally:
             for one in (m0, m1):
                 one.process.send_signal(signal.SIGCONT)
+
+
+def test_a_map_node_that_ends_amid_its_answer_is_told_in_a_line(tmp_path):
+    def respond(_what, _headers, connection):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+
+    with odd_server(respond) as url:
+        config = tmp_path / "c.toml"
+        config.write_text(f'role = "agent"\nmap_nodes = ["{url}"]\n')
+        with daemon(tmp_path, "--config", str(config)) as agent:
+            with pytest.raises(httpx.RemoteProtocolError):
+                agent.get("/v1/cluster")
+            eventually(lambda: "an answer broke off path=/v1/cluster" in agent.log, told=[agent])
+            assert "its answer broke off" in agent.log

@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from fabricd.cluster.map_client import MapClient
 from fabricd.cluster.measuring import Measurer, checked
 from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer_post import PeerPost
 from fabricd.cluster.peers import Peers, PeerSettings
 from fabricd.credentials import PeerAccess
-from fabricd.errors import ParseError
+from fabricd.errors import ParseError, UnreachableError
 from fabricd.measure import tcp
 from fabricd.measure.burst import take_burst
 from fabricd.model import shared
@@ -69,6 +70,19 @@ def test_an_answer_without_end_is_read_no_further_than_it_may_be():
     with odd_server(respond) as url, pytest.raises(ParseError, match="longer than 1048576 bytes"):
         asyncio.run(PeerPost(PeerAccess)(url, "/v1/measure/listen", {}, ListenAnswer, seconds=3.0))
     assert sent < 100 << 20  # with what is on its way
+
+
+@pytest.mark.parametrize("status", ["204 No Content", "302 Found", "403 No", "499 Gone", "500 Error", "999 Odd"])
+def test_what_no_map_node_says_is_not_passed_on_and_the_next_is_asked(status):
+    async def ask(*urls: str) -> tuple[str, int]:
+        maps = MapClient(lambda: urls, PeerAccess, "a")
+        async with maps.ask("/v1/cluster", seconds=3.0) as (url, found):
+            return url, found.status_code
+
+    with odd_server(lambda *_: answer(status=status)) as odd, odd_server(lambda *_: answer({})) as good:
+        assert asyncio.run(ask(odd, good)) == (good, 200)
+        with pytest.raises(UnreachableError, match=f"status {status[:3]}"):
+            asyncio.run(ask(odd))
 
 
 @pytest.mark.parametrize("port", [-1, 0, 65536, 1 << 40])
