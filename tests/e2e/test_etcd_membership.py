@@ -2,9 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -30,10 +28,6 @@ def server(shared):
     assert (shared.keys(), shared.leases(), shared.watchers()) == ([], 0, 0)
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
-
-
 def test_members_see_each_other_change_and_leave(server):
     async def main() -> None:
         first, second = Member(server, "a"), Member(server, "b")
@@ -48,7 +42,7 @@ def test_members_see_each_other_change_and_leave(server):
         assert first.kinds() == ["node_joined", "node_joined", "node_changed", "node_left"]
         await first.end()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_it_is_written_only_when_facts_change(server):
@@ -66,7 +60,7 @@ def test_it_is_written_only_when_facts_change(server):
         assert int(server.call("kv/range", key=b64(server.keys()[0]))["kvs"][0]["version"]) <= 10
         await first.end()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_one_whose_lease_ends_is_stale_then_gone_and_comes_back(server):
@@ -91,7 +85,7 @@ def test_one_whose_lease_ends_is_stale_then_gone_and_comes_back(server):
         await until(lambda: first.states() == {})
         await first.end()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_a_machine_imaged_anew_takes_the_place_of_the_one_that_was(server):
@@ -108,7 +102,7 @@ def test_a_machine_imaged_anew_takes_the_place_of_the_one_that_was(server):
         await anew.end()
         await first.end()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_two_machines_of_one_identity_are_told_and_not_merged(server):
@@ -127,7 +121,7 @@ def test_two_machines_of_one_identity_are_told_and_not_merged(server):
         for member in (thief, other, first):
             await member.end()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_one_with_another_token_is_not_believed(server):
@@ -143,7 +137,7 @@ def test_one_with_another_token_is_not_believed(server):
         await until(lambda: first.others() == [])
         await first.end()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_one_that_publishes_only_holds_no_map(server):
@@ -156,7 +150,7 @@ def test_one_that_publishes_only_holds_no_map(server):
         await agent.end()
         await first.end()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_a_compacted_revision_is_read_over(server, monkeypatch):
@@ -176,7 +170,7 @@ def test_a_compacted_revision_is_read_over(server, monkeypatch):
         await first.end()
         server.call("kv/deleterange", key=b64("/elsewhere"))
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_etcd_gone_for_a_while_is_told_with_its_age_and_the_map_stays(tmp_path):
@@ -204,7 +198,7 @@ def test_etcd_gone_for_a_while_is_told_with_its_age_and_the_map_stays(tmp_path):
         assert (server.keys(), server.leases(), server.watchers()) == ([], 0, 0)
 
     with etcd_server(tmp_path) as server:
-        run(main(server))
+        asyncio.run(main(server))
 
 
 def test_an_etcd_that_lost_everything_is_filled_again(tmp_path):
@@ -223,7 +217,7 @@ def test_an_etcd_that_lost_everything_is_filled_again(tmp_path):
             await members[name].end()
 
     with etcd_server(tmp_path) as server:
-        run(main(server))
+        asyncio.run(main(server))
 
 
 def test_a_lost_leader_is_no_outage_and_a_lost_majority_is_one(tmp_path):
@@ -251,7 +245,7 @@ def test_a_lost_leader_is_no_outage_and_a_lost_majority_is_one(tmp_path):
         assert sum(server.watchers() for server in servers) == 0
 
     with etcd_cluster(tmp_path) as servers:
-        run(main(servers))
+        asyncio.run(main(servers))
 
 
 def test_an_etcd_that_hangs_is_an_outage(tmp_path):
@@ -269,7 +263,7 @@ def test_an_etcd_that_hangs_is_an_outage(tmp_path):
         await first.end()
 
     with etcd_server(tmp_path) as server:
-        run(main(server))
+        asyncio.run(main(server))
 
 
 def test_endpoints_that_do_not_answer_are_passed_over(server):
@@ -279,7 +273,7 @@ def test_endpoints_that_do_not_answer_are_passed_over(server):
         await until(lambda: server.keys() and first.nodes.status().store.state is NodeState.OK)
         await first.end()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_leases_are_exact_and_refusals_have_words(server):
@@ -300,7 +294,7 @@ def test_leases_are_exact_and_refusals_have_words(server):
             await etcd._call("/v3/nothing", {}, dict)
         await etcd.close()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_long_listings_come_in_pages_and_values_in_pieces(server, monkeypatch):
@@ -321,7 +315,7 @@ def test_long_listings_come_in_pages_and_values_in_pieces(server, monkeypatch):
         await etcd.revoke(78)
         await etcd.close()
 
-    run(main())
+    asyncio.run(main())
 
 
 def test_a_server_that_is_not_etcd_is_an_error_and_no_crash():
@@ -339,4 +333,4 @@ def test_a_server_that_is_not_etcd_is_an_error_and_no_crash():
                     await call
             await etcd.close()
 
-    run(main())
+    asyncio.run(main())

@@ -6,16 +6,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.support.group_client import SECRET, Member, Target, code, join_all, members, one_host, records
+from tests.support.group_client import SECRET, Member, Target, code, join_all, members, one_host, records, run
 
 
 @pytest.fixture
 def target(running):
     return Target(socket=running.socket)
-
-
-def run(scenario):
-    return asyncio.run(asyncio.wait_for(scenario, 60))
 
 
 def test_ranks_meet_exchange_keys_and_leave_no_trace(running, target):

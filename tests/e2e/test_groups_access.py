@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.support.daemon import daemon
-from tests.support.group_client import SECRET, Member, Target, code, join_all, members
+from tests.support.group_client import SECRET, Member, Target, code, join_all, members, run
 from tests.support.rights import open_folder
 
 SOMEBODY = 12345  # the user "nobody" stands for all unknown ones, and so for none
@@ -22,10 +22,6 @@ SETRESUID = {"x86_64": 117, "aarch64": 147}
 def running():
     with open_folder() as folder, daemon(folder) as found:
         yield found
-
-
-def run(scenario):
-    return asyncio.run(asyncio.wait_for(scenario, 60))
 
 
 async def everything(intruder: Member) -> dict[str, tuple[int, str, str]]:

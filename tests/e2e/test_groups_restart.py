@@ -11,11 +11,7 @@ import pytest
 
 from tests.support.daemon import STOP_SECONDS, daemon
 from tests.support.daemon import eventually as eventually_here
-from tests.support.group_client import SECRET, Target, code, eventually, join_all, members, records
-
-
-def run(scenario, seconds=90):
-    return asyncio.run(asyncio.wait_for(scenario, seconds))
+from tests.support.group_client import SECRET, Target, code, eventually, join_all, members, records, run
 
 
 async def without_answer(request):

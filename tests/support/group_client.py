@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -189,3 +189,8 @@ async def eventually(condition: Any, seconds: float = 10.0) -> None:
 def records(folder: Path, name: str = "d") -> list[Path]:
     """The group records of a daemon that ``tests.support.daemon`` started."""
     return sorted((folder / f"{name}.d" / "groups").glob("*"))
+
+
+def run(scenario: Coroutine[Any, Any, Any]) -> Any:
+    """Return what a scenario does, which must end in time."""
+    return asyncio.run(asyncio.wait_for(scenario, 90))

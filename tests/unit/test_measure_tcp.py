@@ -143,12 +143,6 @@ def test_an_end_that_breaks_off_is_told():
     assert "then broke" in timing.reason
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(tcp, "_STEP_SECONDS", 0.2)
-    monkeypatch.setattr(tcp, "_VERDICT_SECONDS", 0.4)
-
-
 def other_end(*answers):
     """Accept as many connections; on each, read what is said first, answer, and be silent."""
     listener = socket.socket()

@@ -16,11 +16,7 @@ from tests.support.nodes import nic, node
 HERE = "127.0.0.1"
 REQUEST = MeasureRequest(dst_node="b", src_address=HERE, dst_address=HERE, network="net")
 
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(tcp, "_STEP_SECONDS", 0.2)
-    monkeypatch.setattr(tcp, "_VERDICT_SECONDS", 0.4)
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 class Peer:
