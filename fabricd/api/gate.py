@@ -83,10 +83,8 @@ class Gate:
         except ClientDisconnect:
             _log.debug("a client left in the middle of its request")  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - the last resort: whatever a handler did not foresee becomes a 500
-            cause = error.__cause__
-            # What the framework would have answered, had the answer not begun: as of a map node that ends amid its own.
-            foreseen = isinstance(cause, FabricError) and answer.started is not None
-            await self._refuse(cause if foreseen else _unforeseen(error, scope), scope, receive, answer)
+            told = _unforeseen(error, scope, begun=answer.started is not None)
+            await self._refuse(told, scope, receive, answer)
         finally:
             self._active -= 1
             took = None if answer.started is None else answer.started - begun
@@ -169,8 +167,10 @@ class Gate:
         await problem_response(error)(scope, receive, answer)
 
 
-def _unforeseen(error: Exception, scope: Scope) -> FabricError:
-    """Return what a client is told of an error that no handler foresaw."""
+def _unforeseen(error: Exception, scope: Scope, *, begun: bool) -> FabricError:
+    """Return what a client is told of an error that no handler foresaw, or whose answer has begun."""
+    if begun and isinstance(error.__cause__, FabricError):
+        return error.__cause__  # the framework would have told it, and says now that it cannot
     lacking = shortage_of(error)
     if lacking is not None:
         return ShortageError(lacking, f"this daemon runs short of {lacking}")
