@@ -13,7 +13,7 @@ FINDINGS = Path(__file__).parent / "seeds"
 #: Modules of ``tests.fuzz.targets``; those that issue promises rest on first.
 NAMES = (
     "nccl_xml", "pmi", "capture", "local_view", "snapshot", "config", "cluster_file", "messages", "etcd", "placement",
-    "netlink", "ibnet", "tables", "plan", "answers",
+    "netlink", "ibnet", "tables", "plan", "answers", "joblog",
 )  # fmt: skip
 
 
