@@ -9,6 +9,10 @@ import ctypes
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fabricd.errors import FabricError
 
 #: Since then a second call of ``exit`` waits for the first one to end. Source: glibc's NEWS, version 2.41.
 _ONE_EXIT_SINCE = (2, 41)
@@ -58,6 +62,29 @@ class ExitGate:
         self.open()
         while True:  # the process ends meanwhile
             time.sleep(1.0)
+
+
+@contextmanager
+def held_up(
+    failure: Callable[[], FabricError | None], why_ended: Callable[[], FabricError]
+) -> Iterator[Callable[[], FabricError | None]]:
+    """Hold up the end of the process while a library is called; yield what to ask meanwhile.
+
+    Args:
+        failure: why the call cannot end well any more, or None.
+        why_ended: what it means that the library calls ``exit``.
+    """
+    gate, ended = ExitGate(), False
+
+    def check() -> FabricError | None:
+        nonlocal ended
+        ended = gate.is_waited_at()
+        return why_ended() if ended else failure()
+
+    try:
+        yield check
+    finally:
+        gate.open_when_program_ends() if ended else gate.open()
 
 
 def _call_at_exit(libc: ctypes.CDLL, function: object, argument: ctypes.c_void_p) -> None:

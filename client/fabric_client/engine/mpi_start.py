@@ -5,11 +5,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from fabric_client.engine import mpi_library, mpi_segments
-from fabric_client.engine.exit_gate import ExitGate
+from fabric_client.engine.exit_gate import held_up
 from fabric_client.engine.held_ends import KEEPALIVE, HeldEnds
 from fabric_client.engine.mpi import MpiEngine
 from fabric_client.engine.mpi_form import check_forms, with_form
@@ -179,7 +178,7 @@ class PlannedStart:
 
     def _initialize(self) -> None:
         """Start MPI. When it calls ``exit`` instead, that is an exception here, and the program's end is its own."""
-        with _held_up(self._failure, self._why_ended) as check:
+        with held_up(self._failure, self._why_ended) as check:
             mpi_library.initialize(check, deadline=self._deadline + _LAST_WORD_SECONDS)
 
     def _why_ended(self) -> FabricError:
@@ -218,36 +217,13 @@ class PlannedStart:
         self._closing = True
         self._deadline = time.monotonic() + timeout
         self._ends.release()
-        with _held_up(lambda: None, _why_not_ended) as check:
+        with held_up(lambda: None, _why_not_ended) as check:
             return mpi_library.finalize(check, deadline=self._deadline)
 
     def _mpi_aborts(self, code: int) -> None:
         """MPICH printed why and is about to call exit: leave nothing behind, and tell the group."""
         mpi_segments.unlink_segments(self._answer.kvsname)
         self._on_abort(f"MPI ended rank {self._answer.rank} with code {code}; its standard error says why")
-
-
-@contextmanager
-def _held_up(
-    failure: Callable[[], FabricError | None], why_ended: Callable[[], FabricError]
-) -> Iterator[Callable[[], FabricError | None]]:
-    """Hold up the end of the process while MPI is called; yield what to ask meanwhile.
-
-    Args:
-        failure: why the call cannot end well any more, or None.
-        why_ended: what it means that MPI calls ``exit``.
-    """
-    gate, ended = ExitGate(), False
-
-    def check() -> FabricError | None:
-        nonlocal ended
-        ended = gate.is_waited_at()
-        return why_ended() if ended else failure()
-
-    try:
-        yield check
-    finally:
-        gate.open_when_program_ends() if ended else gate.open()
 
 
 def _why_not_ended() -> FabricError:
