@@ -10,7 +10,7 @@ from typing import Any
 
 from fabric_client.engine.base import Engine
 from fabric_client.membership import NO_NEWS, Membership, News
-from fabric_client.work import Work
+from fabric_client.work import UnderWay, Work
 from fabricd.errors import CommunicatorError, EngineError, FabricError, InputError
 
 #: An engine may notice a dead peer before the daemon does, which waits 1.5 s for a member to reconnect.
@@ -118,7 +118,7 @@ class Lifetime:
         self._started = time.monotonic()  #: the latest operation
         self._broken: BaseException | None = None
         #: Pending in the background. What was pending when it broke stays: the engine may still write there.
-        self._works: dict[int, Work[Any]] = {}
+        self._works = UnderWay()
         self._orphans: list[object] = []
         if self.leads and membership is not None:
             membership.watch.doing = self._family.doing
@@ -165,7 +165,7 @@ class Lifetime:
         """Let nothing be started any more, because of ``error``; the first one counts."""
         if self._broken is None:
             self._broken, self._usable = error, False
-            self._orphans.extend(self._works.values())
+            self._orphans.extend(self._works.all())
             self.engine.abandon()
 
     def mark_closed(self) -> None:
@@ -174,7 +174,7 @@ class Lifetime:
 
     def pending_works(self) -> list[Work[Any]]:
         """Return what is under way in the background, the oldest first."""
-        return list(self._works.values())
+        return self._works.all()
 
     def descends_from(self, other: "Lifetime") -> bool:
         """Tell whether this one was made of the other, or is it."""

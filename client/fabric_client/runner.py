@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
@@ -59,8 +58,6 @@ class Runner(Lifetime):
         self.core = Core(ranks_on_host)
         self.tally = Tally()
         self.collectives = threading.Lock()
-        #: Keys of works, in the order in which they are looked after.
-        self._looked_after: deque[int] = deque()
         self._family.add(self)
 
     def run(
@@ -162,7 +159,7 @@ class Runner(Lifetime):
         """
         if timeout is not None:
             check_timeout(timeout)
-        self._reap()
+        self._works.look_after_some()
         if not self._usable:
             raise self._why_unusable(what)
         try:
@@ -177,8 +174,7 @@ class Runner(Lifetime):
             raise verdict from error
         own = self.timeout if timeout is None else timeout
         work: Work[Any] = Work(self, name, what, pending, arguments, nbytes=nbytes, timeout=own, give=give)
-        self._works[id(work)] = work
-        self._looked_after.append(id(work))
+        self._works.add(work)
         return work
 
     def derive(
@@ -218,21 +214,7 @@ class Runner(Lifetime):
 
     def ended(self, work: Work[Any]) -> None:
         """Let go of a work that has ended."""
-        self._works.pop(id(work), None)
-
-    def _reap(self) -> None:
-        """Look after two works, in turn, so that those nobody waits for do not pile up behind some that last."""
-        for _ in range(2):
-            try:
-                key = self._looked_after.popleft()
-            except IndexError:  # there is none, or another thread was faster
-                return
-            work, ended = self._works.get(key), False
-            try:
-                ended = work is None or work.done()
-            finally:  # also when Ctrl-C comes
-                if not ended:
-                    self._looked_after.append(key)
+        self._works.remove(work)
 
     def broken_by(self, error: FabricError, what: str, work: Work[Any]) -> FabricError:
         """Return what a work ends with, whose engine raised ``error``; see :meth:`run`."""

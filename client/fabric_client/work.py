@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -181,3 +182,39 @@ class Work(Generic[T]):
     def __repr__(self) -> str:
         state = "pending" if self._pending is not None else "ended" if self._error is None else "failed"
         return f"<Work {self._what}: {state}>"
+
+
+class UnderWay:
+    """The works of a communicator that have not ended, the oldest first. May be used by several threads."""
+
+    def __init__(self) -> None:
+        self._works: dict[int, Work[Any]] = {}
+        #: Keys of works, in the order in which they are looked after.
+        self._turns: deque[int] = deque()
+
+    def add(self, work: Work[Any]) -> None:
+        """Take in one that was started."""
+        self._works[id(work)] = work
+        self._turns.append(id(work))
+
+    def remove(self, work: Work[Any]) -> None:
+        """Let go of one that has ended."""
+        self._works.pop(id(work), None)
+
+    def all(self) -> list[Work[Any]]:
+        """Return them."""
+        return list(self._works.values())
+
+    def look_after_some(self) -> None:
+        """Drive two on, in turn, so that those nobody waits for do not pile up behind some that last."""
+        for _ in range(2):
+            try:
+                key = self._turns.popleft()
+            except IndexError:  # there is none, or another thread was faster
+                return
+            work, ended = self._works.get(key), False
+            try:
+                ended = work is None or work.done()
+            finally:  # also when Ctrl-C comes
+                if not ended:
+                    self._turns.append(key)

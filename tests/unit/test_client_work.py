@@ -228,7 +228,7 @@ def test_those_that_nobody_waits_for_do_not_pile_up(runner):
         pending = Scripted()
         pending.ends = True
         begin(runner, pending, "send")
-    assert len(runner._works) <= 2
+    assert len(runner.pending_works()) <= 2
     assert runner.tally.read()["send"].calls >= 48
 
 
@@ -239,8 +239,8 @@ def test_nor_do_they_behind_some_that_last(runner):
         pending = Scripted()
         pending.ends = True
         begin(runner, pending, "send")
-    assert len(runner._works) <= 3 + 4
-    assert len(runner._looked_after) <= 3 + 4
+    assert len(runner.pending_works()) <= 3 + 4
+    assert len(runner._works._turns) <= 3 + 4
     assert not any(work.done() for work in works)
 
 
