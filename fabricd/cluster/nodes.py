@@ -229,7 +229,9 @@ class NodeMap:
             gone = [peer for peer in self._peers.values() if name in (peer.node_id, peer.name)]
             found = [self._peer_status(peer, summary) for peer in gone]
         if len(found) > 1:
-            raise UnknownNameError("single node", name, [f"{node.node_id} at {node.url or 'here'}" for node in found])
+            ids = ["" if node.node_id == name else f"{node.node_id} at " for node in found]
+            where = [told + (node.url or "here") for told, node in zip(ids, found, strict=True)]
+            raise UnknownNameError("single node", name, where)
         if not found:
             known = [here.name, *(peer.name or peer.url for peer in islice(self._peers.values(), _SHOWN))]
             raise UnknownNameError("node", name, known)

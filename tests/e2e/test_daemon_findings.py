@@ -59,6 +59,16 @@ def test_a_nodelist_that_the_daemon_does_not_know_says_whose_it_is_and_how_it_le
         assert "--nodes names it" in doctor(n0, "--nodes", "n7")[1]
 
 
+def test_machines_with_one_identity_are_told_to_who_asks_the_doctor_on_one_of_them(tmp_path):
+    first, second = peer_arguments(tmp_path)
+    same = ("--node-id", "cloned")
+    with daemon(tmp_path, *first, *same, name="n0") as n0, daemon(tmp_path, *second, *same, name="n1") as n1:
+        eventually(lambda: ("node-conflict", "") in found(n0), 15, told=[n0, n1])
+        status, text = doctor(n0)
+        assert status == 1
+        assert "set node_id on each" in text
+
+
 def test_settings_of_the_process_that_asks_are_looked_at(tmp_path):
     with daemon(tmp_path, name="n0") as n0:
         status, text = doctor(n0, "--at-least", "error", NCCL_SOCKET_IFNAME="ens9", GLOO_SOCKET_IFNAME="^lo")

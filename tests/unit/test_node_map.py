@@ -106,6 +106,9 @@ def test_a_name_finds_its_node_an_ambiguous_one_none(nodes):
     with pytest.raises(UnknownNameError, match="single node"):
         nodes.find("same")
     assert nodes.find("c").url == "2"
+    nodes.set_peer(peer("3", snapshot("c", "third", instance="3")))
+    with pytest.raises(UnknownNameError, match=r"called 'c' \(known: 2, 3\)"):
+        nodes.find("c")
     with pytest.raises(UnknownNameError):
         nodes.find("")
 

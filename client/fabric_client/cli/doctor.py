@@ -110,7 +110,10 @@ def _of_job(found: Findings, source: Source, job: JobNodes) -> Findings:
 def _here(source: Source) -> Iterator[Finding]:
     """Yield what is wrong with this process and its settings."""
     view = local_view(os.environ)
-    host = source.nodes.get(view.node_id)
+    try:
+        host = source.nodes.get(view.node_id)
+    except UnknownNameError:  # several claim this identity, of which the daemon tells
+        host = None
     yield from process_findings(view, host)
     if len(source.names()) > 1 and not os.environ.get("GLOO_SOCKET_IFNAME"):
         addresses = _addresses_of(view.hostname)
