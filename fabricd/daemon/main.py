@@ -38,6 +38,7 @@ from fabricd.daemon.tidy import settle
 from fabricd.errors import FabricError
 from fabricd.log_output import Output
 from fabricd.metrics import FindingsCollector, GroupCollector, NodeCollector, ShortageCollector
+from fabricd.metrics_hardware import HardwareCollector
 from fabricd.model.cluster import NodeStatus
 from fabricd.probe.base import Roots
 from fabricd.probe.glance import glance, port_states
@@ -94,6 +95,7 @@ class Daemon:
         )
         self.services.metrics.watch(NodeCollector(self._nodes))
         self.services.metrics.watch(FindingsCollector(self._nodes, self.services.findings))
+        self.services.metrics.watch(HardwareCollector(self._nodes, self.services.findings))
         self.services.metrics.watch(GroupCollector(self.services.groups))
         self.services.metrics.watch(ShortageCollector(self.services.shortages))
         self.services.metrics.watch_long_polls(lambda: self.services.polls.open)
