@@ -1,6 +1,7 @@
 """A node's own hardware for Prometheus: its ports, how its GPUs and adapters reach each other, and what is wrong."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,6 +15,9 @@ from fabricd.paths.matrix import topology_matrix
 
 #: Of a scrape: beyond, the least are left out, and ``fabricd_findings`` counts them.
 _MAX_FINDINGS = 200
+#: Adapters that are told of; every pair of devices is a series. Virtual functions, of which a host may have thousands,
+#: are where their card is.
+_MAX_ADAPTERS = 64
 
 
 class HardwareCollector(Collector):
@@ -30,7 +34,9 @@ class HardwareCollector(Collector):
             return
         local = self._nodes.local
         if self._kept is None or self._kept[0] is not local:
-            self._kept = local, (*_ports(local), _ways(local), self._findings(local))
+            cards = tuple(hca for hca in local.hcas if not hca.virtual_function)[:_MAX_ADAPTERS]
+            lean = replace(local, hcas=cards)
+            self._kept = local, (*_ports(lean), _ways(lean), self._findings(local))
         yield from self._kept[1]
 
     def _findings(self, local: Snapshot) -> Metric:

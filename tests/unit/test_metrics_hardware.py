@@ -41,6 +41,14 @@ def test_how_each_two_devices_reach_each_other():
     assert {("gpu0", "gpu7", "NV18"), ("gpu0", "mlx5_0", "PIX"), ("gpu0", "mlx5_7", "SYS")} <= told
 
 
+def test_a_host_with_thousands_of_virtual_functions_is_told_by_its_cards():
+    base = hgx()
+    functions = tuple(replace(base.hcas[0], name=f"mlx5_{100 + place}", virtual_function=True) for place in range(3000))
+    told = samples(replace(base, hcas=(*functions, *base.hcas)))
+    assert len([key for key in told if key[0] == "fabricd_way"]) == 16 * 15 / 2
+    assert len([key for key in told if key[0] == "fabricd_port_up"]) == 8
+
+
 def test_each_finding_and_nothing_of_a_node_that_is_not_yet_known():
     base = hgx()
     broken = replace(base.gpus[3], links=tuple(replace(link, active=link.index != 2) for link in base.gpus[3].links))
