@@ -7,12 +7,12 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fabricd.api.longpoll import LongPolls, Wait, first_of, until_gone
+from fabricd import scopes
+from fabricd.api.longpoll import Wait, first_of, until_gone
 from fabricd.api.message import answers, either, json_response, streams
 from fabricd.api.pass_on import PassedOn, must_pass_on
-from fabricd.api.scope import READ
-from fabricd.api.services import UsesServices
-from fabricd.cluster.history import History
+from fabricd.api.scope import READ, check_still
+from fabricd.api.services import Services, UsesServices
 from fabricd.errors import BusyError
 from fabricd.model.codec import to_json
 from fabricd.model.event import Event, EventPage
@@ -46,7 +46,7 @@ async def get_events(
     if _STREAM in request.headers.get("accept", ""):
         cursor = last_event_id if last_event_id is not None else since
         history.since(cursor)  # a bad cursor is told while there is a status to tell it with
-        return _EventStream(services.polls, history, cursor)
+        return _EventStream(services, cursor)
     page = await services.polls.hold(request, lambda seconds: history.wait(since, seconds), wait)
     if page is None:
         raise BusyError("the daemon is stopping", retry_after_seconds=2)
@@ -54,26 +54,31 @@ async def get_events(
 
 
 class _EventStream(Response):
-    """Events for one client, for as long as it stays. One that is too slow misses events, and is told so."""
+    """Events for one client, for as long as it stays and may read them.
 
-    def __init__(self, polls: LongPolls, history: History, cursor: str | None) -> None:
+    One that is too slow misses events, and is told so.
+    """
+
+    def __init__(self, services: Services, cursor: str | None) -> None:
         super().__init__(media_type=_STREAM, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._polls = polls
-        self._history = history
+        self._services = services
+        self._polls = services.polls
+        self._history = services.nodes.history
         self._cursor = cursor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the client goes or the daemon stops."""
         async with self._polls.slot():
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await first_of(self._send_all(send), until_gone(receive), self._polls.stopping.wait())
+            await first_of(self._send_all(scope, send), until_gone(receive), self._polls.stopping.wait())
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.body", "body": b": hello\n\n", "more_body": True})
         while True:
             page = await self._history.wait(self._cursor, BEAT_SECONDS, _AT_ONCE)
+            check_still(scope, self._services.credentials.grants, scopes.Scope.READ)
             self._cursor = page.cursor
             told = b"".join(self._told(event) for event in page.events)
             if page.resync:

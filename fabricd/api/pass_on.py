@@ -6,6 +6,7 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fabricd.api.auth import identify
 from fabricd.api.longpoll import first_of, until_gone
 from fabricd.api.services import Services
 from fabricd.cluster.map_client import PASSED_ON_HEADER, NoMapError
@@ -69,11 +70,11 @@ class PassedOn(Response):
         """
         polls = self._services.polls
         async with polls.slot():
-            await first_of(self._pass_through(send), until_gone(receive), polls.stopping.wait())
+            await first_of(self._pass_through(scope, send), until_gone(receive), polls.stopping.wait())
         if polls.stopping.is_set() and not self._begun:
             raise BusyError("the daemon is stopping", retry_after_seconds=2)
 
-    async def _pass_through(self, send: Send) -> None:
+    async def _pass_through(self, scope: Scope, send: Send) -> None:
         if self._services.maps is None:
             raise UnreachableError("there are no map nodes")
         maps = self._services.maps
@@ -87,5 +88,6 @@ class PassedOn(Response):
             self._begun = True
             await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
             async for chunk in answer.aiter_raw():
+                identify(scope, self._services.credentials.grants)  # of a stream, the token may have been taken back
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})

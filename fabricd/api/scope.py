@@ -1,15 +1,15 @@
 """Which scope a route needs: named beside the route, told in the API description, and never forgotten."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import Request, params
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from fabricd.api.auth import caller
+from fabricd.api.auth import Caller, caller, identify
 from fabricd.errors import AccessError
-from fabricd.scopes import Scope
+from fabricd.scopes import Grants, Scope
 
 #: Name of the bearer token in the API description.
 _SCHEME = "bearer"
@@ -29,12 +29,31 @@ class _Needs:
 
     async def __call__(self, request: Request) -> None:
         asker = await caller(request)
-        if self.scope is not None and self.scope not in asker.scopes:
-            raise ScopeError(
-                f"{asker} has not the scope {self.scope.value!r}",
-                hint=f"it has: {', '.join(sorted(asker.scopes)) or 'none'}; the daemon's access_file gives scopes",
-                details={"scope": self.scope.value},
-            )
+        if self.scope is not None:
+            _check(asker, self.scope)
+
+
+def check_still(request: Mapping[str, Any], grants: Grants, scope: Scope) -> None:
+    """Refuse to go on with a stream whose client may not ask for it any more: its token may have been taken back.
+
+    Args:
+        request: the ASGI scope that it began with.
+        grants: of now.
+        scope: that it needs.
+
+    Raises:
+        TokenError, ScopeError: it may not.
+    """
+    _check(identify(request, grants), scope)
+
+
+def _check(asker: Caller, scope: Scope) -> None:
+    if scope not in asker.scopes:
+        raise ScopeError(
+            f"{asker} has not the scope {scope.value!r}",
+            hint=f"it has: {', '.join(sorted(asker.scopes)) or 'none'}; the daemon's access_file gives scopes",
+            details={"scope": scope.value},
+        )
 
 
 #: Dependencies of routers and routes.

@@ -2,13 +2,17 @@
 
 import secrets
 import signal
+import time
 
 import httpx
 import pytest
 
+from fabricd.model.codec import to_builtins
 from fabricd.scopes import Scope
 from tests.e2e.test_daemon_access import PROXIED, TOKEN, token_file
 from tests.support.daemon import daemon, eventually
+from tests.support.nodes import node
+from tests.support.odd_server import answer, odd_server
 
 TOKENS = {scope: secrets.token_hex(16) for scope in Scope}
 #: What supervisors ask, who hold no token.
@@ -92,6 +96,30 @@ def test_local_callers_may_all_but_administer_unless_the_kernel_vouches_for_them
     assert running.get("/v1/node").status_code == 200
     with running.unix() as client:
         assert client.post("/v1/reload").status_code == 204  # the daemon's own user
+
+
+def test_a_stream_ends_when_its_token_is_taken_back(tmp_path):
+    def respond(_what, headers, _connection):
+        if "if-none-match" in headers:
+            time.sleep(5)
+        made = to_builtins(node("other")) | {"instance": "i", "content_hash": "h", "generation": 1}
+        return answer(made, ETag='"1"')
+
+    write(tmp_path, TOKENS)
+    (tmp_path / "peers").touch()
+    (tmp_path / "c.toml").write_text(f'access_file = "{tmp_path}/access"\npeers_file = "{tmp_path}/peers"\n')
+    with odd_server(respond) as url, daemon(tmp_path, "-c", str(tmp_path / "c.toml")) as found:
+        headers = {**PROXIED, "Authorization": f"Bearer {TOKENS[Scope.READ]}", "Accept": "text/event-stream"}
+        with httpx.stream("GET", f"{found.url}/v1/events", headers=headers, trust_env=False, timeout=20) as stream:
+            lines = stream.iter_lines()
+            assert next(line for line in lines if line.startswith("event: ")) == "event: node_joined"
+            write(tmp_path, {Scope.READ: secrets.token_hex(16)})
+            (tmp_path / "peers").write_text(url)  # which is news
+            found.process.send_signal(signal.SIGHUP)
+            with pytest.raises(httpx.RemoteProtocolError):
+                for line in lines:
+                    assert "other" not in line
+        assert "an answer broke off path=/v1/events" in found.log
 
 
 def test_a_reload_that_is_asked_for_tells_every_fault_and_changes_nothing(running):
