@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fabricd.model.codec import to_json
+from tests.support.daemon import daemon
 from tests.support.nodes import hgx
 
 GOOD = """NCCL version 2.27.5+cuda12.9
@@ -120,3 +121,12 @@ def test_what_differs_between_few_hosts_is_told_of_each(fabricctl, tmp_path):
     assert [line.endswith(f"({host})") for line, host in zip(because, ("h0", "h1"), strict=True)] == [True, True]
     assert "NCCL: NET/IB : No device found" in because[0]
     assert "NCCL_IB_HCA=mlx5_99" in because[1]
+
+
+def test_the_daemon_of_this_host_is_the_map_where_there_is_one(fabricctl, tmp_path, monkeypatch):
+    file = tmp_path / "job.log"
+    file.write_text(GOOD.replace("h1:", "n0:"))
+    with daemon(tmp_path, name="n0") as n0:
+        monkeypatch.setenv("FABRICD_URL", n0.url)
+        status, out, _ = fabricctl("read-log", file)
+    assert (status, f"held against the map of {n0.url}: 1 of 2 hosts known to it" in out) == (0, True)
