@@ -51,7 +51,10 @@ def machines_of(
         domain = (domains or {}).get(member.name)
         groups.setdefault(f"domain {domain}" if domain else f"machine {number}", []).append(member)
     if not groups:
-        raise InputError("no GPU on these machines, so there are no ranks to plan for")
+        raise InputError(
+            "no GPU on these machines, so there are no ranks to plan for",
+            hint="fabricctl simulate makes a cluster with GPUs, and --from asks it",
+        )
     topologies: list[NcclTopology] = []
     known: dict[object, int] = {}
     order, names, ranks = [], [], []
