@@ -169,7 +169,8 @@ class Daemon:
             self._store = await etcd_store(self.services, tcp.getsockname()[1])
             self._start(self._store.run, "etcd")
         self.services.groups.start()
-        _log.info("fabricd starts", extra={"facts": {"version": __version__, "url": url, "pid": os.getpid()}})
+        facts = {"version": __version__, "url": url, "host": self.services.config.host, "pid": os.getpid()}
+        _log.info("fabricd starts", extra={"facts": facts})
         for told in self._warnings:
             _log.warning("%s", told)
         try:

@@ -105,6 +105,11 @@ def _networks(connection: Connection, names: Mapping[str, str], wanted: Sequence
             raise UnknownNameError("network", name, list(known)[:100])
     chosen = [one for one in known.values() if not wanted or one.name in wanted]
     joining = [one for one in chosen if len({port.node for port in one.ports if port.address} & names.keys()) > 1]
+    if len(names) < 2:
+        raise InputError(
+            f"only {', '.join(names.values()) or 'no node'} is there, and a way has two ends",
+            hint="daemons know each other by `fabricd serve --peer URL`, or by etcd: docs/cluster.md",
+        )
     if not joining:
         told = ", ".join(f"{one.name} ({one.transport})" for one in chosen[:_SHOWN]) or "none"
         raise InputError(
