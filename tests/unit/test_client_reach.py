@@ -1,5 +1,6 @@
 """Whether the hosts of a group reach each other before MPI connects them: real sockets on the loopback device."""
 
+import errno
 import socket
 import time
 
@@ -43,7 +44,7 @@ def quick(one, keys):
     return time.monotonic() - began < 1.0
 
 
-def test_hosts_reach_each_other_and_the_first_rank_of_each_listens_for_all(reach):
+def test_hosts_reach_each_other_and_the_first_rank_of_each_answers_for_all(reach):
     ranks = [reach(rank) for rank in ADDRESSES]
     keys = {}
     for one in ranks:
@@ -53,15 +54,20 @@ def test_hosts_reach_each_other_and_the_first_rank_of_each_listens_for_all(reach
     assert [one.told() for one in ranks] == ["a reaches b over lo now"] * 2 + ["b reaches a over lo now"]
 
 
-def test_nobody_is_kept_waiting_and_nothing_is_left_in_the_kernel(reach):
-    listening = reach(0)
-    one, keys = reach(2), dict(listening.with_port({}))
+def test_however_many_knock_all_are_answered_and_nothing_is_left_in_the_kernel(reach):
+    """A socket that listens and is not accepted from has room for so many, and answers no more then."""
+    held = reach(0)
+    one, keys = reach(2), dict(held.with_port({}))
+    port = int(keys["fabricd-port-0"])
+    knocking = [socket.socket() for _ in range(100)]
+    assert {each.connect_ex(("127.0.0.1", port)) for each in knocking} == {errno.ECONNREFUSED}
     assert quick(one, keys)
-    listening.close()
+    for each in knocking:
+        each.close()
+    held.close()
     assert quick(one, keys)  # who refuses is there
-    port = keys["fabricd-port-0"]
     with open("/proc/net/tcp", encoding="ascii") as connections:
-        assert not [line for line in connections if f":{int(port):04X} " in line]
+        assert not [line for line in connections if f":{port:04X} " in line]
 
 
 def test_a_host_without_a_way_to_it_is_told_with_the_reason(reach):
@@ -99,7 +105,7 @@ def test_what_is_no_port_is_not_asked(reach, port):
     assert one.told() == "b was to reach a over lo"
 
 
-def test_where_mpi_uses_no_tcp_or_ports_of_its_own_nobody_listens_or_asks(reach):
+def test_where_mpi_uses_no_tcp_or_ports_of_its_own_nobody_answers_or_asks(reach):
     for one in (reach(0, place=False), reach(0, environ={"UCX_TCP_PORT_RANGE": "9000-9009"})):
         assert one.with_port({"card": "x"}) == {"card": "x"}
         assert quick(one, {"fabricd-port-2": "4"})

@@ -2,15 +2,15 @@
 
 Where a network has just come back, the kernel may still hold that its neighbours do not answer. What connects then gets
 "no route to host", asks anew by that, and would be let through a second later; but UCX takes it for final, and MPI ends
-the process. So each rank connects first, until it is let through, to where the first rank of each other host listens:
-nothing is said there, and nobody accepts. What is not reached is left for MPI to find out, and told if it does.
+the process. So each rank knocks first, until it is answered, at a port that the first rank of each other host holds and
+does not listen on: the other kernel refuses, at once and however many come, where it would let only so many wait to be
+accepted. What is not reached is left for MPI to find out, and told if it does.
 """
 
 import errno
 import os
 import selectors
 import socket
-import struct
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
@@ -28,7 +28,6 @@ _ATTEMPT_SECONDS, _PAUSE_SECONDS = 1.0, 0.1
 _LOOKED_AT = 64
 _NAMED = 4
 _KEY = "fabricd-port-"
-_AT_ONCE = struct.pack("ii", 1, 0)
 #: Who says so is there.
 _REACHED = (0, errno.ECONNREFUSED)
 #: What a user has MPI listen on, so that a firewall lets it through, is not for this to guess.
@@ -60,22 +59,21 @@ class Reach:
         self._others = [parts[first] for first in (firsts[at + 1 :] + firsts[:at])[:_LOOKED_AT]]
         self._place = place if self._others and _PORT_RANGE not in environ else None
         self._peers: list[_Peer] = []
-        self._listener: socket.socket | None = None
+        self._door: socket.socket | None = None
         if self._place is not None and firsts[at] == rank:
             with suppress(OSError):
-                self._listener = new_socket(self._place)
-                self._listener.listen(socket.SOMAXCONN)
+                self._door = new_socket(self._place)
 
     def close(self) -> None:
-        """Listen no more."""
-        if self._listener is not None:
-            self._listener.close()
+        """Let go of the port."""
+        if self._door is not None:
+            self._door.close()
 
     def with_port(self, keys: Mapping[str, str]) -> Mapping[str, str]:
-        """Return a rank's keys, and with them where it listens, where it does."""
-        if self._listener is None:
+        """Return a rank's keys, and with them the port that it holds, where it does."""
+        if self._door is None:
             return keys
-        return {**keys, f"{_KEY}{self._rank}": str(self._listener.getsockname()[1])}
+        return {**keys, f"{_KEY}{self._rank}": str(self._door.getsockname()[1])}
 
     def look(self, keys: Mapping[str, str], seconds: float) -> None:
         """Return when the others are reached, or the time is over: after 4 s at the latest.
@@ -110,7 +108,7 @@ class Reach:
 
 
 def _port(text: str) -> int:
-    """Return what another rank says it listens on; 0 where that is no port."""
+    """Return the port that another rank says it holds; 0 where that is none."""
     port = int(text) if text.isdecimal() and len(text) <= len("65535") else 0
     return port if port < 1 << 16 else 0
 
@@ -121,7 +119,7 @@ def _names(nodes: Iterable[str]) -> str:
 
 
 def _missed(place: Place, peers: Iterable[_Peer], seconds: float) -> dict[_Peer, str]:
-    """Connect to each until it is let through or the time is over; return those that are not reached, and why."""
+    """Knock at each until it answers or the time is over; return those that are not reached, and why."""
     deadline = time.monotonic() + seconds
     missed = dict.fromkeys(peers, "no answer")
     while True:
@@ -136,7 +134,7 @@ def _missed(place: Place, peers: Iterable[_Peer], seconds: float) -> dict[_Peer,
 
 
 def _connected(place: Place, peers: Iterable[_Peer], deadline: float) -> dict[_Peer, int]:
-    """Connect to all at once, and hang up; return what became of it, by errno, where that is known in time."""
+    """Knock at all at once; return what became of it, by errno, where that is known in time."""
     became: dict[_Peer, int] = {}
     with ExitStack() as sockets, selectors.DefaultSelector() as waiting:
         for peer in peers:
@@ -145,7 +143,6 @@ def _connected(place: Place, peers: Iterable[_Peer], deadline: float) -> dict[_P
             except OSError as failed:
                 became[peer] = failed.errno or errno.EIO
                 continue
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)  # or the kernel remembers it for a minute
             one.setblocking(False)
             error = one.connect_ex((peer.address, peer.port))
             if error == errno.EINPROGRESS:
