@@ -108,6 +108,8 @@ def test_long_lines_are_cut_and_too_much_is_refused(fabricctl, tmp_path, monkeyp
     monkeypatch.setattr("fabric_client.cli.read_log._MAX_BYTES", 5000)
     status, _, err = fabricctl("read-log", long)
     assert (status, "more than 5000 bytes" in err) == (2, True)
+    status, _, err = fabricctl("read-log", "/dev/zero")  # one line without an end
+    assert (status, "more than 5000 bytes" in err) == (2, True)
 
 
 def test_what_differs_between_few_hosts_is_told_of_each(fabricctl, tmp_path):

@@ -61,7 +61,8 @@ def test_a_host_that_fell_back_alone_is_told_by_name():
 
 
 @pytest.mark.parametrize(
-    ("interface", "address"), [("lo", "127.0.0.1"), ("docker0", "172.17.0.1"), ("eth1", "169.254.3.4")]
+    ("interface", "address"),
+    [("lo", "127.0.0.1"), ("docker0", "172.17.0.1"), ("br-0123456789ab", "172.18.0.1"), ("eth1", "169.254.3.4")],
 )
 def test_interfaces_that_lead_nowhere(interface, address):
     found = told(log_of(using("IB"), using("IB", address, interface)))
@@ -74,6 +75,19 @@ def test_the_map_knows_better_than_a_name():
     assert not told(log_of(using("IB"), using("IB", "10.0.0.2", "docker9")), {"h1": named})
     bridge = replace(MAP["h1"], interfaces=(nic("data", "10.0.0.2/24", kind=InterfaceKind.BRIDGE),))
     assert ("log-interface", "h1") in told(log_of(using("IB"), using("IB", "10.0.0.2", "data")), {"h1": bridge})
+
+
+def test_bridges_that_a_card_is_in_lead_to_other_hosts():
+    bridge = nic("br-ex", "10.0.0.2/24", kind=InterfaceKind.BRIDGE, members=("eth0",))
+    card = replace(MAP["h1"], interfaces=(bridge, nic("eth0", controller="br-ex")))
+    log = log_of(using("IB"), using("IB", "10.0.0.2", "br-ex"))
+    assert not told(log, {"h1": card})
+    assert not told(log)
+
+
+@pytest.mark.parametrize("interface", ["lo", "lom1"])  # BGP on hosts gives a loopback an address that all reach
+def test_a_name_that_begins_like_a_loopback_says_nothing(interface):
+    assert not told(log_of(using("IB"), using("IB", "10.0.0.2", interface)))
 
 
 def test_one_address_on_two_hosts():

@@ -71,17 +71,17 @@ def _lines(name: str, left: list[int]) -> Iterator[str]:
         InputError: the file cannot be read, or all are too large together.
     """
     with opened(name) as (stream, shown):
-        while line := stream.readline(MAX_LINE):
-            yield line.decode(errors="replace")
-            left[0] -= len(line)
-            while line and not line.endswith(b"\n"):
-                line = stream.readline(MAX_LINE)
-                left[0] -= len(line)
+        begins = True
+        while part := stream.readline(MAX_LINE):
+            left[0] -= len(part)
             if left[0] < 0:
                 raise InputError(
                     f"{shown}: more than {_MAX_BYTES} bytes of logs",
                     hint="the start of a job is enough: head -n 100000",
                 )
+            if begins:
+                yield part.decode(errors="replace")
+            begins = part.endswith(b"\n")
 
 
 def _map(origin: str | None) -> tuple[Source | None, str]:

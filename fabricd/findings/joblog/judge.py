@@ -4,12 +4,14 @@ Rules over facts have codes that begin with ``log-``; a message has its own. doc
 """
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fabricd.findings.environment import environment_findings
 from fabricd.findings.joblog.read import HostLog, JobLog, Seen
 from fabricd.findings.joblog.watchdog import watchdog_findings
+from fabricd.graph.networks_ip import unusable
 from fabricd.graph.networks_rails import RDMA_KINDS, beside_gpus
 from fabricd.model.device import InterfaceKind
 from fabricd.model.finding import Finding, Severity
@@ -33,9 +35,8 @@ CODES = {
 TCP = "Socket"
 #: Of the environment's findings, those that do not depend on what interfaces a process sees.
 _OF_SETTINGS = frozenset({"setting-hinders", "setting-fixed-gid"})
-#: Names of interfaces that lead to no other host, where no map tells what they are.
-_LEAD_NOWHERE = ("lo", "docker", "virbr", "lxcbr", "lxdbr", "br-", "cni", "podman")
-_BRIDGES = frozenset({InterfaceKind.BRIDGE, InterfaceKind.LOOPBACK, InterfaceKind.DUMMY})
+#: Names of bridges that lead to no other host, where no map tells what is in them; those of Docker end in hexadecimal.
+_LEAD_NOWHERE = re.compile(r"docker|virbr|lxcbr|lxdbr|cni|podman|br-[0-9a-f]{12}$")
 _DEFAULT_NET = 'eval "$(fabricctl env)" on every node'
 _SHOWN = 200
 
@@ -76,14 +77,14 @@ def _networks(log: JobLog, known: Mapping[str, Snapshot]) -> Iterator[Finding]:
     if len(taken) < 2 or not by_tcp:
         return
     if len(by_tcp) < len(taken):
+        others = ", ".join(sorted({network for network in taken.values() if network != TCP}))
         for name in by_tcp:
-            others = sorted({network for network in taken.values() if network != TCP})
             yield Finding(
                 code="log-networks-differ",
                 severity=Severity.ERROR,
                 node=name,
                 what="NCCL took TCP here and RDMA on other hosts: they cannot talk to each other",
-                evidence=(f"Using network {TCP}; elsewhere {', '.join(others)[:_SHOWN]}", *_why_tcp(log, name, known)),
+                evidence=(f"Using network {TCP}; elsewhere {others[:_SHOWN]}", *_why_tcp(log, name, known)),
                 fix="fabricctl doctor in the job's own container on this host (adapters-denied, setting-names-nothing)",
             )
         return
@@ -124,7 +125,7 @@ def _interfaces(log: JobLog, known: Mapping[str, Snapshot]) -> Iterator[Finding]
         if host.address:
             addresses.setdefault(host.address, []).append(name)
     for name, host in log.hosts.items():
-        twice = [other for other in addresses.get(host.address, ()) if other != name]
+        twice = [other for other in addresses.get(host.address, ())[:5] if other != name]
         why = f"{', '.join(twice[:4])} has the same address" if twice else _nowhere(host, known.get(name))
         if why:
             yield Finding(
@@ -146,11 +147,11 @@ def _nowhere(host: HostLog, snapshot: Snapshot | None) -> str:
         return ""
     if address.is_loopback or (address.version == 4 and address.is_link_local):
         return "the loopback" if address.is_loopback else "an address that a host gives itself when nobody gives it one"
-    if snapshot is not None:
-        kinds = {one.name: one.kind for one in snapshot.interfaces}
-        if host.interface in kinds:
-            return "by the map a bridge of that host alone" if kinds[host.interface] in _BRIDGES else ""
-    return "its name is that of a bridge for containers" if host.interface.startswith(_LEAD_NOWHERE) else ""
+    by_name = {one.name: one for one in snapshot.interfaces} if snapshot else {}
+    if (known := by_name.get(host.interface)) is not None:
+        why = unusable(known, by_name) if known.kind is InterfaceKind.BRIDGE else ""
+        return f"by the map {why}" if why else ""
+    return "its name is that of a bridge for containers" if _LEAD_NOWHERE.match(host.interface) else ""
 
 
 def _is_rdma(network: str) -> bool:

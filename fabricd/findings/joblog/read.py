@@ -24,6 +24,8 @@ _MAX_NAMES = 20_000
 _MAX_SETTINGS = 200
 _MAX_RANKS = 100_000
 _MARK = " NCCL "
+#: Of what stands before the mark, so much is looked at: more than who says it can take.
+_MAX_WHO = 512
 _WHO = re.compile(r"([\w.-]{1,253}):\d{1,10}:\d{1,10} \[-?\d{1,5}\](?: \S{1,200})?$")
 _LEVELS = ("INFO ", "WARN ")
 _VERSION = re.compile(r"\bNCCL version (\d[\w.+-]{0,40})")
@@ -107,7 +109,7 @@ def _take(log: JobLog, line: str, place: str, number: int) -> None:
     log.watchdogs.take(line)
     before, mark, text = line.partition(_MARK)
     host = ""
-    if mark and text.startswith(_LEVELS) and (who := _WHO.search(before)):
+    if mark and text.startswith(_LEVELS) and (who := _WHO.search(before[-_MAX_WHO:])):
         log.nccl_lines += 1
         host = who[1]
         if (known := _host(log, host)) is not None and (_ranks(log, host, text) or _fact(known, text[5:])):
