@@ -47,6 +47,15 @@ def test_no_daemon_is_said_soon_and_with_its_address(tmp_path):
     assert time.monotonic() - begun < 10
 
 
+def test_what_mpi_cannot_use_is_an_error_in_one_line_without_addresses(tmp_path, url):
+    code = "from fabric_client import create_communicator; create_communicator()"
+    with ranks(tmp_path, 1, ["-c", code], {**new_group(url), "MPIR_CVAR_ENABLE_HCOLL": "perhaps"}) as job:
+        (ended,) = job.wait(20)
+    assert "EngineError: MPI cannot use what it was told to: " in ended.last_line
+    assert "the settings UCX_* and MPIR_CVAR_* of this process" in ended.last_line
+    assert "0x" not in ended.last_line
+
+
 def test_a_rank_that_ends_early_is_lost_to_those_who_need_it(play):
     ended = play("ends_early")
     assert ended[0].status == 0

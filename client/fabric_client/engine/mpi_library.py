@@ -14,6 +14,7 @@ Facts of mpi4py 4.1 and MPICH 5.0 that shape this file:
 
 import ctypes
 import os
+import re
 from collections.abc import Callable
 
 import mpi4py
@@ -32,6 +33,9 @@ except (ImportError, RuntimeError) as error:
     raise UnavailableError(f"mpi4py finds no MPI library: {error}", hint=install_line("mpi")) from error
 
 
+_ARGUMENTS = re.compile(r"\.{2,}|\([^()]*=[^()]*\)")
+
+
 def library_version() -> str:
     """Return MPICH's version, e.g. ``"MPICH 5.0.2"``.
 
@@ -48,10 +52,30 @@ def library_version() -> str:
     return f"MPICH {words[2]}"
 
 
-def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> None:
+def open_devices() -> ctypes.c_int:
+    """Open this process's devices; return the handle of what holds them until MPI's world does.
+
+    Raises:
+        EngineError: settings that no device fits.
+    """
+    library, info, session = _library(), ctypes.c_int(), ctypes.c_int()
+    library.MPI_Info_create(ctypes.byref(info))
+    library.MPI_Info_set(info, b"thread_level", b"MPI_THREAD_MULTIPLE")  # the world gets what the session got
+    code = int(library.MPI_Session_init(info, MPI._handleof(MPI.ERRORS_RETURN), ctypes.byref(session)))
+    library.MPI_Info_free(ctypes.byref(info))
+    if code != MPI.SUCCESS:
+        raise EngineError(
+            f"MPI cannot use what it was told to: {reason_of(MPI.Get_error_string(code))}",
+            hint="the settings UCX_* and MPIR_CVAR_* of this process must name devices and transports that it has",
+        )
+    return session
+
+
+def initialize(session: ctypes.c_int, check: Callable[[], FabricError | None], *, deadline: float) -> None:
     """Start MPI's world model, with all threads allowed to call it.
 
     Args:
+        session: of :func:`open_devices`, which this thread has called.
         check: asked while waiting; returns why this cannot end well any more.
         deadline: of ``time.monotonic``; MPI that has not started by then is given up.
 
@@ -61,7 +85,6 @@ def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> N
         FabricError: what ``check`` returned.
     """
     library, provided = _library(), ctypes.c_int()
-    session = _open_session(library)
 
     def start() -> int:
         code = int(library.MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided)))
@@ -72,7 +95,7 @@ def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> N
     call = BlockingCall(start, "MPI_Init_thread")
     code = call.wait(check, deadline=deadline)
     if code != MPI.SUCCESS:
-        raise EngineError(f"MPI_Init_thread failed: {_reason(code)}")
+        raise EngineError(f"MPI_Init_thread failed: {reason_of(MPI.Get_error_string(code))}")
     library.MPI_Session_finalize(ctypes.byref(session))  # the world holds what it opened
     # mpi4py would have done this in its own start: errors come back as exceptions instead of ending the process.
     for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
@@ -81,23 +104,9 @@ def initialize(check: Callable[[], FabricError | None], *, deadline: float) -> N
         raise EngineError("this MPI library does not allow calls from several threads")
 
 
-def _open_session(library: ctypes.CDLL) -> ctypes.c_int:
-    """Open this process's devices; return the handle of what holds them until MPI's world does."""
-    info, session = ctypes.c_int(), ctypes.c_int()
-    library.MPI_Info_create(ctypes.byref(info))
-    library.MPI_Info_set(info, b"thread_level", b"MPI_THREAD_MULTIPLE")  # the world gets what the session got
-    code = int(library.MPI_Session_init(info, MPI._handleof(MPI.ERRORS_RETURN), ctypes.byref(session)))
-    library.MPI_Info_free(ctypes.byref(info))
-    if code != MPI.SUCCESS:
-        raise EngineError(
-            f"MPI cannot use what it was told to: {_reason(code)}",
-            hint="the settings UCX_* and MPIR_CVAR_* of this process must name devices and transports that it has",
-        )
-    return session
-
-
-def _reason(code: int) -> str:
-    return MPI.Get_error_string(code).strip()
+def reason_of(text: str) -> str:
+    """Return what MPICH says of an error in one line, without the calls' arguments, addresses, and aligning dots."""
+    return _ARGUMENTS.sub("", " ".join(text.split()))
 
 
 def _ask_process_manager(library: ctypes.CDLL) -> None:

@@ -1,6 +1,5 @@
 """Requests, buffers, operators and errors of MPI, between this client's terms and mpi4py's."""
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -10,7 +9,7 @@ import numpy as np
 
 from fabric_client.arrays import Array
 from fabric_client.engine.base import Engine
-from fabric_client.engine.mpi_library import MPI
+from fabric_client.engine.mpi_library import MPI, reason_of
 from fabric_client.ops import ReduceOp
 from fabric_client.pending import Pending
 from fabricd.errors import EngineError
@@ -51,7 +50,6 @@ TYPES = {
 }
 #: Error classes that a broken connection can end in.
 _FROM_OUTSIDE = frozenset({MPI.ERR_OTHER, MPI.ERR_INTERN, MPI.ERR_UNKNOWN, MPI.ERR_PROC_ABORTED})
-_ARGUMENTS = re.compile(r"\.{2,}|\([^()]*=[^()]*\)")
 #: How long one look at a thread takes at most; waiting lets that thread have the interpreter.
 _LOOK_SECONDS = 0.001
 #: What only moves on when it is asked to, of any communicator: a wait for anything must drive it, as MPI drives its
@@ -162,9 +160,7 @@ def map_error(error: Any) -> EngineError:
     details = {"mpi_class": kind, "peer_may_be_lost": kind in _FROM_OUTSIDE}
     if kind == MPI.ERR_TRUNCATE:
         return EngineError("a message is longer than the array that receives it", details=details)
-    # Its text has the calls' arguments, addresses, and dots that align them.
-    text = _ARGUMENTS.sub("", " ".join(error.Get_error_string().split()))
-    return EngineError(f"MPI: {text}", details=details)
+    return EngineError(f"MPI: {reason_of(error.Get_error_string())}", details=details)
 
 
 def typed(array: Array, count: int | None = None) -> list[Any]:

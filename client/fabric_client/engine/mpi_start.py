@@ -178,8 +178,9 @@ class PlannedStart:
 
     def _initialize(self) -> None:
         """Start MPI. When it calls ``exit`` instead, that is an exception here, and the program's end is its own."""
+        session = mpi_library.open_devices()  # in this thread, in which the end of the process is not to be held up
         with held_up(self._failure, self._why_ended) as check:
-            mpi_library.initialize(check, deadline=self._deadline + _LAST_WORD_SECONDS)
+            mpi_library.initialize(session, check, deadline=self._deadline + _LAST_WORD_SECONDS)
 
     def _why_ended(self) -> FabricError:
         """Return what made MPI end: that a rank is lost says more than what MPI saw of it."""
@@ -245,7 +246,7 @@ def on_running_mpi(*, timeout: float) -> tuple[MpiEngine, int]:
     _claim_process()
     started_here = not MPI.Is_initialized()
     if started_here:
-        mpi_library.initialize(lambda: None, deadline=time.monotonic() + timeout)
+        mpi_library.initialize(mpi_library.open_devices(), lambda: None, deadline=time.monotonic() + timeout)
     who = "started by this client over the launcher's PMI" if started_here else "started by the user's code"
 
     def complete(pending: Pending) -> None:
