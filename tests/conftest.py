@@ -7,6 +7,8 @@ session in which nothing passed fails, and so does one that left interfaces or s
 import importlib.util
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +134,9 @@ SESSION = pytest.StashKey[Session]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if threading.current_thread() is threading.main_thread():
+        # A session that is ended otherwise than by Ctrl-C ends what its fixtures have started, too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.stash[SESSION] = Session(works_for_another=hasattr(config, "workerinput"))
     config.pluginmanager.register(_Tally(config.stash[SESSION]))
 
@@ -188,6 +193,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if ours.watch is None:
         return
     ours.left = ours.watch.left_behind(whole_machine=ours.strict)
+    ours.watch.end()
     if exitstatus != pytest.ExitCode.OK:
         return
     if ours.left:

@@ -7,6 +7,7 @@ only what no living process has mapped.
 
 import os
 import secrets
+import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -46,15 +47,21 @@ class Watch:
         self._named = _named_things()
         self._memory = {str(path) for path in Path("/dev/shm").glob(_MEMORY)}
 
-    def processes(self) -> list[str]:
-        """Return "pid command line" of the processes that bear the mark, but for this one and dead ones."""
-        found = []
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of the processes that bear the mark, by pid, but for this one and dead ones."""
+        found = {}
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if int(entry.name) != os.getpid() and self._mark in (entry / "environ").read_bytes().split(b"\0"):
                     words = (entry / "cmdline").read_bytes().split(b"\0")
-                    found.append(f"process {entry.name}: {b' '.join(words).decode(errors='replace')[:200]}")
+                    found[int(entry.name)] = b" ".join(words).decode(errors="replace")[:200]
         return found
+
+    def end(self) -> None:
+        """End the processes that bear the mark: nobody else would, after a session that was broken off."""
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
     def left_behind(self, *, whole_machine: bool) -> list[str]:
         """Return what is left, after a grace for what is about to end.
@@ -64,7 +71,7 @@ class Watch:
         """
         deadline = time.monotonic() + _GRACE_SECONDS
         while True:
-            found = self.processes()
+            found = [f"process {pid}: {command}" for pid, command in self.processes().items()]
             if whole_machine:
                 found += sorted(_named_things() - self._named)
                 found += [f"shared memory {path}" for path in sorted(abandoned_memory(_MEMORY) - self._memory)]
