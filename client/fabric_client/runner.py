@@ -1,5 +1,6 @@
 """Runs the operations of one communicator, with deadlines, until something breaks it."""
 
+import logging
 import sys
 import threading
 import time
@@ -16,10 +17,12 @@ from fabric_client.stats import Tally
 from fabric_client.work import Work
 from fabricd.errors import EngineError, FabricError, InputError, OperationTimeoutError, RankLostError
 
+_LOG = logging.getLogger("fabric_client")
 #: How long a rank that ends without close() waits for the others to end, too.
 _EXIT_SECONDS = 2.0
-#: And where some of what it has sent has not come to them.
-_DELIVERY_SECONDS, _GLANCE_SECONDS = 30.0, 0.1
+#: And in all, where some of what it has sent has not come to them: less than the 30 s after which Slurm and Kubernetes
+#: kill what they have asked to end, for handlers of others run after this.
+_DELIVERY_SECONDS, _GLANCE_SECONDS = 20.0, 0.1
 #: All ranks have said farewell when the engine is ended: what is left takes milliseconds.
 _SHUTDOWN_SECONDS = 10.0
 
@@ -263,23 +266,34 @@ class Runner(Lifetime):
             return
         try:
             self._wait_for_others(undelivered)
-        except FabricError as error:
+        except BaseException as error:  # Ctrl-C, too
             # The others go on without this rank; whether they need it is theirs to find out.
             self._family.go(lambda membership: membership.leave(), error)
+            if not isinstance(error, FabricError):
+                raise
         else:
             self._family.shut_down(self, _EXIT_SECONDS)
 
     def _wait_for_others(self, undelivered: Callable[[], int]) -> None:
         farewell: Pending | None = None
-        patience, latest = _EXIT_SECONDS, time.monotonic() + _DELIVERY_SECONDS
+        patience, latest, who = _EXIT_SECONDS, time.monotonic() + _DELIVERY_SECONDS, f"rank {self.engine.rank}"
         while True:
             try:
                 self._family.settle(self, patience)
                 farewell = farewell or self.engine.farewell()
                 wait_for(farewell, lambda: self.failure("exit"), timeout=patience, what="exit")
             except OperationTimeoutError:
-                if not undelivered() or time.monotonic() > latest:
+                nbytes, left = undelivered(), latest - time.monotonic()
+                if not nbytes:
                     raise
+                if left < 0:
+                    _LOG.warning("%s ends: %d bytes that it has sent are lost", who, nbytes)
+                    raise
+                if patience == _EXIT_SECONDS:
+                    told = (
+                        "%s ends without close(): waits up to %.0f s for the others to take %d bytes that it has sent"
+                    )
+                    _LOG.warning(told, who, left, nbytes)
                 patience = _GLANCE_SECONDS
             else:
                 return

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,73 +10,7 @@ from fabric_client import arrays
 from fabric_client.messages import Messages
 from fabric_client.runner import Runner
 from fabricd.errors import CommunicatorError, EngineError, InputError, OperationTimeoutError, RankLostError
-
-
-class Scripted:
-    """An operation that ends when told, or with an error."""
-
-    def __init__(self):
-        self.ends = False
-        self.error = None
-        self.tests = 0
-
-    def test(self):
-        self.tests += 1
-        if self.error is not None:
-            raise self.error
-        return self.ends
-
-
-class Engine:
-    name, rank, size, arrays = "test", 0, 2, None
-    abandoned = ended = False
-
-    def __init__(self, made=None):
-        self.made = made
-
-    def abandon(self):
-        self.abandoned = True
-
-    def farewell(self):
-        pending = Scripted()
-        pending.ends = True
-        return pending
-
-    def shutdown(self, *, timeout):
-        self.ended = True
-        return True
-
-    def split(self, color, key):
-        pending = self.farewell()
-        pending.engine = lambda: self.made
-        return pending
-
-
-class Member:
-    """A group in which a rank may be lost."""
-
-    def __init__(self):
-        self.watch = SimpleNamespace(doing=str, alert=True)
-        self.lost = None
-        self.said = []
-
-    def failure(self, during):
-        return RankLostError("g", self.lost, during=during) if self.lost else None
-
-    def before_start(self, now, since, during):
-        return self.failure(during)
-
-    def leave(self):
-        self.said.append("left")
-
-    def explain(self, error, what):
-        """Nobody is asked."""
-
-    def give_up(self, what, error):
-        self.said.append(f"gave up: {error}")
-
-    def abort(self, reason):
-        self.said.append(f"aborted: {reason}")
+from tests.support.scripted import Engine, Member, Scripted
 
 
 @pytest.fixture
@@ -267,36 +200,3 @@ def test_any_number_of_seconds_is_taken(runner, timeout):
     pending.ends = True
     runner.run("send", "send", timeout, 0, lambda: pending)
     assert begin(runner, pending).wait(timeout) == "result"
-
-
-def test_close_waits_for_what_is_pending(runner, member):
-    pending, short = Scripted(), Scripted()
-    work, wrong = begin(runner, pending), begin(runner, short)
-    short.error = InputError("too short")
-    threading.Timer(0.05, setattr, (pending, "ends", True)).start()
-    runner.close(None)
-    assert work.result() == "result"
-    assert isinstance(wrong.exception(), InputError)
-    assert (runner.closed, member.said) == (True, ["left"])
-
-
-def test_what_was_made_of_one_ends_with_it_and_breaks_with_it(member):
-    engines = [Engine(), Engine(), Engine()]
-    engines[0].made, engines[1].made = engines[1], engines[2]
-    first = Runner(engines[0], member, "g", timeout=1, ranks_on_host=1)
-    child = first.derive("split", 0, 0, None, group="g[0]")
-    grandchild = child.derive("dup", 0, 0, None, group="g[0][dup]")
-    assert grandchild.group == "g[0][dup]"
-    child.close(None)
-    assert (child.closed, grandchild.closed, first.closed) == (True, True, False)
-    assert [engine.ended for engine in engines] == [False, True, True]
-    assert member.said == []  # the group goes on
-    again = first.derive("split", 0, 0, None, group="g[0]")
-    failing = Scripted()
-    failing.error = EngineError("cable")
-    with pytest.raises(EngineError):
-        again.run("send", "send", None, 0, lambda: failing)
-    with pytest.raises(CommunicatorError, match="broken since cable"):
-        begin(first, Scripted())
-    first.close(None)
-    assert member.said == ["gave up: cable"]
