@@ -1,5 +1,7 @@
 """Measurements between this node and its peers; who may ask, and for what, stands in ``fabricd.cluster.measuring``."""
 
+import asyncio
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -23,7 +25,7 @@ from fabricd.model.measurement import (
 
 router = APIRouter(prefix="/v1/measure", dependencies=[MEASURE])
 
-#: For the pairs of one question, as many as there may be.
+#: For the pairs of one question, as many as there may be; and for the question before it to be over.
 _PAIRS_SECONDS = 45.0
 
 
@@ -45,7 +47,7 @@ async def listen(request: Request, services: UsesServices) -> Response:
 async def measure_pairs(request: Request, services: UsesServices) -> Response:
     """Have pairs of nodes measured, by whichever daemon of each pair can; a node takes part in one at a time.
 
-    Ends with the client that asked. An agent passes it on to a map node.
+    One question after the other; ends with the client that asked. An agent passes it on to a map node.
     """
     asked = await read_body(request, PairsRequest)
     if len(asked.pairs) > MAX_PAIRS:
@@ -53,17 +55,22 @@ async def measure_pairs(request: Request, services: UsesServices) -> Response:
     if len(set(asked.pairs)) < len(asked.pairs):
         raise InputError("a pair is asked for twice")
     if must_pass_on(request, services):
-        return PassedOn(request, services, wait=_PAIRS_SECONDS, content=to_json(asked))
-    if services.sweeping.locked():
-        raise BusyError("pairs are being measured for somebody else", retry_after_seconds=5)
-    async with services.sweeping:
-        answer = await first_of(_pairs(asked, services), until_gone(request.receive))
+        return PassedOn(request, services, wait=2 * _PAIRS_SECONDS, content=to_json(asked))
+    answer = await first_of(_pairs(asked, services), until_gone(request.receive))
     return Response(status_code=499) if answer is None else json_response(answer, headers={"Cache-Control": "no-store"})
 
 
 async def _pairs(asked: PairsRequest, services: Services) -> PairsAnswer:
-    measured, left = await services.pairs.measure(
-        asked.pairs, max_age_seconds=asked.max_age_seconds, seconds=_PAIRS_SECONDS
-    )
+    try:
+        async with asyncio.timeout(_PAIRS_SECONDS):  # who measures for long comes again and again, and others between
+            await services.sweeping.acquire()
+    except TimeoutError:
+        raise BusyError("pairs are being measured for others", retry_after_seconds=5) from None
+    try:
+        measured, left = await services.pairs.measure(
+            asked.pairs, max_age_seconds=asked.max_age_seconds, seconds=_PAIRS_SECONDS
+        )
+    finally:
+        services.sweeping.release()
     unmeasured = tuple(Unmeasured(pair=pair, reason=reason) for pair, reason in left.items())
     return PairsAnswer(measured=tuple(measured), unmeasured=unmeasured)

@@ -1,5 +1,6 @@
 """Measures between the hosts of a complete group, then plans."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from fabricd.localview import LocalView
 from fabricd.model.plan import GroupPlan
 from fabricd.plan.group import plan_group
 from fabricd.plan.group_survey import survey
+
+_log = logging.getLogger("fabricd.groups")
 
 #: For all measurements of one group.
 MEASURE_SECONDS = 8.0
@@ -53,6 +56,8 @@ class MeasuringPlanner:
             known.pairs, max_age_seconds=self._max_age_seconds(), seconds=MEASURE_SECONDS
         )
         unmeasured = {pair.network: why for pair, why in left.items()}
+        for network, why in unmeasured.items():
+            _log.warning("%s", why, extra={"facts": {"network": network}})
         plan = await in_thread(lambda: plan_group(engine, views, nodes, measurements, unmeasured), name="plan")
         plan = replace(plan, map_cursor=cursor, check_calls=any(view.check_calls for view in views.values()))
         if not any(view.world for view in views.values()):

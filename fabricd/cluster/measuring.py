@@ -32,7 +32,7 @@ _FAILURE_SECONDS = 10.0
 #: A peer that is busy listening is asked again.
 _TRIES, _PAUSE_SECONDS = 4, 0.5
 _ASK_SECONDS = 3.0
-#: Of what another daemon says of a measurement.
+#: Of a text of a measurement, by whomever.
 _MAX_TEXT = 500
 
 
@@ -112,12 +112,14 @@ class Measurer:
         """Measure towards a peer, or return a measurement that is young enough.
 
         Raises:
-            InputError: not an address of this node, or not one of the peer.
+            InputError: not an address of this node, or not one of the peer; no name of a network.
             UnknownNameError: no such peer.
             BusyError: too many wait, or the peer is measured by too many.
             UnreachableError: the peer's daemon does not answer, or refuses.
             UnavailableError: the address is gone, or an end is too busy: connected twice, and no answer in time.
         """
+        if not _is_text(request.network):  # it is remembered
+            raise InputError(f"the network's name is not printable, or longer than {_MAX_TEXT}")
         url = self._nodes.url_of(request.dst_node)
         own = _interface_with(self._nodes.local, request.src_address)
         nodes = self._nodes.snapshots()
@@ -176,7 +178,7 @@ def checked(measurement: Measurement, src_node: str, request: MeasureRequest) ->
             f"{measurement.latency_seconds} s and an age of {measurement.age_seconds} s"
         )
     texts = (measurement.src_interface, measurement.dst_interface, measurement.network, measurement.reason)
-    if any(len(text) > _MAX_TEXT or not text.isprintable() for text in texts):
+    if not all(map(_is_text, texts)):
         raise ParseError(f"a measurement holds a text that is not printable, or longer than {_MAX_TEXT}")
     return measurement
 
@@ -200,6 +202,10 @@ def _measurement(
         bytes_moved=sum(burst.bytes for burst in bursts),
         reason=timing.reason,
     )
+
+
+def _is_text(text: str) -> bool:
+    return len(text) <= _MAX_TEXT and text.isprintable()
 
 
 def _interface_with(snapshot: Snapshot, address: str) -> NetInterface:

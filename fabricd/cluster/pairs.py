@@ -1,7 +1,6 @@
 """Measures many pairs of nodes, each by whichever of its two can: a node takes part in one at a time."""
 
 import asyncio
-import logging
 from collections.abc import Iterable
 
 from fabricd.cluster.measuring import Measurer, checked
@@ -9,8 +8,6 @@ from fabricd.cluster.nodes import NodeMap
 from fabricd.cluster.peer_post import PeerPost
 from fabricd.errors import FabricError
 from fabricd.model.measurement import Measurement, MeasureRequest, Pair
-
-_log = logging.getLogger("fabricd.measure")
 
 #: For one pair, as another daemon is asked for it. A measurement takes up to about a second; a network that drops
 #: packets takes two.
@@ -58,7 +55,6 @@ class PairMeasurer:
                 try:
                     found.append(await self._measure(pair, max_age_seconds))
                 except FabricError as error:
-                    _log.warning("not measured", extra={"facts": {"network": pair.network, "reason": str(error)}})
                     unmeasured[pair] = f"not measured: {error.message}"
 
         tasks = {asyncio.create_task(one(pair)): pair for pair in pairs}

@@ -39,7 +39,7 @@ def across_findings(
     yield from _addresses(names, networks)
     yield from _rails(ports, names, tables, networks)
     yield from _domains(ports, names)
-    yield from measured_findings(names, measurements)
+    yield from measured_findings(names, measurements, networks)
 
 
 def _mtu(names: Mapping[str, str], tables: _Tables, networks: Sequence[Network]) -> Iterator[Finding]:

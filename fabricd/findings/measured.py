@@ -1,7 +1,8 @@
 """What measurements between nodes show: ports that do not reach each other, and those that are slow among their like.
 
 One slow transfer does not tell which of its two ends is slow, or what lies between; several of each port do. So a port
-is judged by the best that it did with anybody.
+is judged by the best that it did with anybody whose port is as fast, as reported: a card of 10 Gb/s is not slow among
+those of 100, nor are they with it.
 """
 
 from collections import defaultdict
@@ -11,6 +12,7 @@ from statistics import median
 
 from fabricd.model.finding import Finding, Severity
 from fabricd.model.measurement import Measurement
+from fabricd.model.network import Network
 from fabricd.units import format_bandwidth
 
 #: A port's best, of the median of its network's ports; a way's, of what its ports do with others. A moment's work on a
@@ -26,21 +28,27 @@ _SHOWN = 4
 _Port = tuple[str, str]
 
 
-def measured_findings(names: Mapping[str, str], measurements: Iterable[Measurement]) -> Iterator[Finding]:
+def measured_findings(
+    names: Mapping[str, str], measurements: Iterable[Measurement], networks: Iterable[Network] = ()
+) -> Iterator[Finding]:
     """Yield what measurements show.
 
     Args:
         names: display names of the nodes that count, by node_id.
         measurements: between any nodes.
+        networks: what their ports report; those of which nothing is known count as equally fast.
     """
-    by_network: dict[str, list[Measurement]] = defaultdict(list)
+    speeds = {(port.node, port.address): port.speed_bytes_per_second for one in networks for port in one.ports}
+    alike: dict[tuple[str, int | None], list[Measurement]] = defaultdict(list)
     for one in measurements:
         if one.src_node in names and one.dst_node in names:
             if not one.reachable:
                 yield _unreachable(names, one)
             elif one.bandwidth_bytes_per_second and one.age_seconds <= _MAX_AGE_SECONDS:
-                by_network[one.network].append(one)
-    for network, found in by_network.items():
+                speed = speeds.get((one.src_node, one.src_address))
+                if speed == speeds.get((one.dst_node, one.dst_address)):
+                    alike[one.network, speed].append(one)
+    for (network, _), found in alike.items():
         yield from _slow(network, found, names)
 
 

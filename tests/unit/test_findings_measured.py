@@ -5,6 +5,8 @@ from itertools import combinations
 from fabricd.findings.find import find
 from fabricd.findings.measured import measured_findings
 from fabricd.model.measurement import Measurement
+from fabricd.model.network import Network, NetworkPort
+from fabricd.model.path import Transport
 from tests.support.nodes import node
 
 FAST, SLOW = 2.5e9, 0.2e9
@@ -57,6 +59,21 @@ def test_equal_ports_are_fine_however_fast_and_networks_are_judged_apart():
     assert told(all_pairs("abcdef", lambda a, b: True)) == []
     slower = all_pairs("abcd", lambda a, b: True, network="10.9.0.0/24", src_interface="eth9", dst_interface="eth9")
     assert told(all_pairs("abcd", lambda a, b: False) + slower) == []
+
+
+def test_ports_are_judged_among_those_that_report_the_same_speed():
+    speeds = {"a": 100, "b": 100, "c": 100, "d": 10, "e": 10, "f": 10}
+    ports = tuple(
+        NetworkPort(node=name, interface="eth0", address=f"10.0.0.{ord(name)}", speed_bytes_per_second=speed)
+        for name, speed in speeds.items()
+    )
+    network = Network(name="10.0.0.0/24", transport=Transport.ETHERNET, ports=ports)
+    mixed = all_pairs("abcdef", lambda a, b: min(speeds[a], speeds[b]) == 10)
+    assert list(measured_findings(NAMES, mixed, [network])) == []
+    worse = [between("e", other, SLOW / 10) for other in "df"] + [
+        one for one in mixed if "e" not in (one.src_node, one.dst_node)
+    ]
+    assert [(one.code, one.node) for one in measured_findings(NAMES, worse, [network])] == [("measured-slow", "host-e")]
 
 
 def test_one_partner_is_no_proof():

@@ -3,12 +3,13 @@
 import asyncio
 import socket
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from fabricd.cluster.measuring import Measurer
-from fabricd.errors import UnavailableError
+from fabricd.errors import InputError, UnavailableError
 from fabricd.measure import tcp
 from fabricd.model.measurement import ListenAnswer, MeasureRequest
 from tests.support.nodes import nic, node
@@ -60,3 +61,9 @@ def test_a_peer_that_stays_busy_is_not_called_unreachable():
     assert one.known() == ()
     for silent in peer.silent:
         silent.close()
+
+
+@pytest.mark.parametrize("network", ["x" * 501, "a\nb"])
+def test_what_a_measurement_is_remembered_by_is_a_name(network):
+    with pytest.raises(InputError, match="network's name"):
+        asyncio.run(measurer(Peer()).measure(replace(REQUEST, network=network)))
