@@ -5,7 +5,6 @@ from typing import Any, overload
 
 from numpy.typing import NDArray
 
-from fabric_client.calls import Call
 from fabric_client.kinds import Kind, No, Out, Scalar, Seconds, Yes
 from fabric_client.operations import Operations, check_counts, check_leading_axis, check_rows, in_elements
 from fabric_client.work import Work
@@ -269,8 +268,7 @@ class Moves(Operations):
         check_rows(source, "all_to_all_v")
         sent = check_counts(send_counts, self.size, "send_counts", source.shape[0])
         if recv_counts is None:
-            call = Call("all_to_all_v", source.dtype, source.shape[1:], " a row, recv_counts left out")
-            received = self._exchange_counts(sent, call, timeout)
+            received = self._exchange_rows(sent, source, "all_to_all_v", "recv_counts left out", timeout)
         else:
             received = check_counts(recv_counts, self.size, "recv_counts")
         result = self._arrays.as_result(out, (sum(received), *source.shape[1:]), source.dtype)

@@ -135,15 +135,21 @@ class Operations:
                 part += own.to_bytes(_WORD_BYTES)
         return [bytes(part[:length]) for part, length in zip(parts, lengths, strict=True)]
 
+    def _exchange_rows(
+        self, counts: Sequence[int], source: Any, operation: str, detail: str, timeout: float | None
+    ) -> list[int]:
+        """Exchange numbers of rows such as those of ``source``; ``detail`` of the call is as in ``Call``."""
+        call = Call(operation, source.dtype, source.shape[1:], f" a row, {detail}", not source.shape[0])
+        return self._exchange_counts(counts, call, timeout)
+
     def _rows_of_all(
         self, source: Any, counts: Sequence[int] | None, operation: str, timeout: float | None, detail: str = ""
     ) -> list[int]:
-        """Return how many rows each rank has, as given or as exchanged; ``detail`` of the call is as in ``Call``."""
+        """Return how many rows each rank has, as given or as exchanged; ``detail`` is of the call then."""
         check_rows(source, operation)
         mine = source.shape[0]
         if counts is None:
-            call = Call(operation, source.dtype, source.shape[1:], f" a row, counts left out{detail}")
-            return self._exchange_counts([mine] * self.size, call, timeout)
+            return self._exchange_rows([mine] * self.size, source, operation, f"counts left out{detail}", timeout)
         rows = check_counts(counts, self.size, "counts")
         if rows[self.rank] != mine:
             raise InputError(f"counts give rank {self.rank} {rows[self.rank]} rows, and its array has {mine}")

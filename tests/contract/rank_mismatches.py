@@ -55,6 +55,7 @@ def cases(comm: Communicator, subject: Subject) -> dict[str, Play]:
         "all_gather_v counts left out": lambda wrong: comm.all_gather_v(ones(2), counts=None if wrong else twos),
         "gather shape": lambda wrong: comm.gather(ones(3 + wrong)),
         "gather_v row": lambda wrong: plain.gather_v(ones(2, 3 + wrong)),
+        "gather_v none": lambda wrong: plain.gather_v(ones(0, dtype="f8") if wrong else ones(2)),
         "gather_v root": lambda wrong: plain.gather_v(ones(2), 1 if wrong else 0),
         "gather_v counts": lambda wrong: comm.gather_v(ones(2 + wrong), counts=last(wrong)),
         "scatter shape": lambda wrong: comm.scatter(at_root(ones(size, 3)), out=ones(3 + wrong)),

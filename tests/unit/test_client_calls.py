@@ -55,6 +55,16 @@ def test_the_few_are_named_first_and_a_thousand_different_calls_stay_readable():
     assert many.message.endswith("; and 6 others")
 
 
+def test_an_array_of_no_rows_that_has_another_dtype_is_told_with_what_makes_one():
+    some, none = Call("gather_v", np.dtype("i8"), (3,), " a row"), Call("gather_v", np.dtype("f8"), (), " a row", True)
+    error = differing("gather_v", [some.told(), none.told()])
+    assert "rank 1: gather_v of float64 of shape () a row (it has none)" in error.message
+    assert "np.empty((0, ...), dtype)" in error.hint
+    assert "np.empty" not in differing("gather_v", [some.told(), b"barrier"]).hint
+    assert mark_of(some) == mark_of(some._replace(empty=True))
+    assert Call("x" * 1000, empty=True).told().endswith(b"x (it has none)")
+
+
 @pytest.mark.parametrize(
     ("wanted", "environ", "answer"),
     [(None, "", False), (None, "0", False), (None, "1", True), (True, "0", True), (False, "1", False)],
