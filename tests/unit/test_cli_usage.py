@@ -13,6 +13,7 @@ NODE_FILE = "capture.txt"
         (["topo", "gpu-0017"], "\nDid you mean: fabricctl topo --node gpu-0017"),
         (["doctor", "gpu-1", "gpu-2"], "\nDid you mean: fabricctl doctor --nodes gpu-1"),
         (["nodes", "http://node0:7470"], "\nDid you mean: fabricctl nodes --from http://node0:7470"),
+        (["topo", "x" * 300], f"\nDid you mean: fabricctl topo --node {'x' * 300}"),
         (["topo", NODE_FILE], f"\nDid you mean: fabricctl topo --from {NODE_FILE}"),
         (["simulate", "h100"], "\nExample: fabricctl simulate"),  # its --nodes is a number
         (["nodes", "--form", "x"], "(Possible options: --from)"),

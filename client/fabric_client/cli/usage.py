@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def _advice(error: Any) -> Iterator[str]:
 
 def _meant(word: str, options: set[str]) -> str:
     """Return the option that takes a word which stood alone; "" for none."""
-    if word.startswith(("http://", "https://", "unix:")) or Path(word).is_file():
-        return "--from"
+    with suppress(OSError):  # too long for a file's name
+        if word.startswith(("http://", "https://", "unix:")) or Path(word).is_file():
+            return "--from"
     return next((option for option in ("--node", "--nodes") if option in options), "")
