@@ -39,6 +39,21 @@ def test_a_switch_that_was_started_again_is_no_flapping_port():
     assert told(with_counters({f"mlx5_{place}": {"link_downed": 12} for place in range(8)})) == []
 
 
+def test_ports_that_never_had_a_link_are_no_measure_of_those_that_have():
+    used = with_counters({f"mlx5_{place}": {"link_downed": 20 if place < 2 else 0} for place in range(8)})
+    cables = [replace(hca, ports=(replace(hca.ports[0], state="down"),)) for hca in used.hcas[2:]]
+    assert told(used) != []
+    assert told(replace(used, hcas=(*used.hcas[:2], *cables))) == []
+    cards = [
+        nic(f"eth{place}", pci_address=f"0000:0{place}:00.0", carrier_down_count=downs, carrier=downs > 0)
+        for place, downs in enumerate((30, 0, 0))
+    ]
+    devices = tuple(pci(one.pci_address, class_code=0x020000, vendor_id=1, device_id=2) for one in cards)
+    assert told(node(interfaces=tuple(cards), pci=devices)) == []
+    down = (replace(cards[0], carrier=False), replace(cards[1], carrier=True))
+    assert told(node(interfaces=down, pci=devices)) == [("port-flaps", "eth0")]
+
+
 def test_errors_are_told_once_a_port_with_their_names():
     snapshot = with_counters({"mlx5_0": {"symbol_error": 90_000, "port_rcv_errors": 5_000, "port_xmit_data": 10**12}})
     found = list(counter_findings(snapshot))
