@@ -1,8 +1,7 @@
-"""A node's own hardware for Prometheus: its ports, how its GPUs and adapters reach each other, and what is wrong."""
+"""A node's own hardware for Prometheus: its ports, how its GPUs reach what they can, and what is wrong."""
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -15,7 +14,7 @@ from fabricd.paths.matrix import topology_matrix
 
 #: Of a scrape: beyond, the least are left out, and ``fabricd_findings`` counts them.
 _MAX_FINDINGS = 200
-#: Adapters that are told of; every pair of devices is a series. Virtual functions, of which a host may have thousands,
+#: Adapters that are told of; each is a series with every GPU. Virtual functions, of which a host may have thousands,
 #: are where their card is.
 _MAX_ADAPTERS = 64
 
@@ -68,13 +67,18 @@ def _ports(local: Snapshot) -> Iterator[Metric]:
 
 
 def _ways(local: Snapshot) -> Metric:
-    """Return how GPUs and adapters reach each other, in the words of ``nvidia-smi topo -m``."""
+    """Return how GPUs reach each other and the adapters, in the words of ``nvidia-smi topo -m``.
+
+    Two adapters send each other nothing, and would be a third of all.
+    """
     ways = GaugeMetricFamily(
-        "fabricd_way", "1 for how two devices reach each other: NV18, PIX, PXB, PHB, NODE, SYS.",
+        "fabricd_way", "1 for how a GPU reaches another one, or an adapter: NV18, PIX, PXB, PHB, NODE, SYS.",
         labels=["src", "dst", "type"],
     )  # fmt: skip
     rows = topology_matrix(local).rows
-    names = [f"gpu{gpu.index}" for gpu in local.gpus] + [row.name for row in rows[len(local.gpus) :]]
-    for a, b in combinations(range(len(rows)), 2):
-        ways.add_metric([names[a], names[b], rows[a].cells[b]], 1)
+    gpus = [f"gpu{gpu.index}" for gpu in local.gpus]
+    names = gpus + [row.name for row in rows[len(gpus) :]]
+    for place, gpu in enumerate(gpus):
+        for other in range(place + 1, len(rows)):
+            ways.add_metric([gpu, names[other], rows[place].cells[other]], 1)
     return ways

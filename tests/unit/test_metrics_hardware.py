@@ -35,17 +35,17 @@ def test_ports_that_are_active_and_how_fast():
     assert ("fabricd_port_bytes_per_second", "mlx5_7:1") not in told
 
 
-def test_how_each_two_devices_reach_each_other():
+def test_how_gpus_reach_each_other_and_the_adapters():
     told = {key[1:] for key in samples(hgx()) if key[0] == "fabricd_way"}
-    assert len(told) == 16 * 15 / 2
+    assert len(told) == 8 * 7 / 2 + 8 * 8
     assert {("gpu0", "gpu7", "NV18"), ("gpu0", "mlx5_0", "PIX"), ("gpu0", "mlx5_7", "SYS")} <= told
 
 
-def test_a_host_with_thousands_of_virtual_functions_is_told_by_its_cards():
+def test_a_host_with_hundreds_of_virtual_functions_is_told_by_its_cards():
     base = hgx()
-    functions = tuple(replace(base.hcas[0], name=f"mlx5_{100 + place}", virtual_function=True) for place in range(3000))
+    functions = tuple(replace(base.hcas[0], name=f"mlx5_{100 + place}", virtual_function=True) for place in range(300))
     told = samples(replace(base, hcas=(*functions, *base.hcas)))
-    assert len([key for key in told if key[0] == "fabricd_way"]) == 16 * 15 / 2
+    assert len([key for key in told if key[0] == "fabricd_way"]) == 8 * 7 / 2 + 8 * 8
     assert len([key for key in told if key[0] == "fabricd_port_up"]) == 8
 
 
