@@ -100,8 +100,8 @@ class Reloader:
                 try:
                     now = await self._in_time(partial(files_signature, config))
                     if now not in (seen, services.credentials.signature):
-                        seen = now
                         await self._read_files(config)
+                        seen = now
                 except ConfigError as error:
                     services.nodes.set_faults("files", error.faults)
                 else:

@@ -82,3 +82,32 @@ def test_who_looks_for_changes_tells_of_files_that_do_not_answer_and_goes_on(tok
         looking.cancel()
 
     asyncio.run(scenario())
+
+
+def test_files_that_changed_and_did_not_answer_are_read_once_they_do(token, monkeypatch):
+    monkeypatch.setattr(reloading, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0.02)
+    answers, read = threading.Event(), reloading.read_credentials
+
+    def reads_late(config: Config, faults: list[str]) -> Credentials:
+        answers.wait(10)
+        return read(config, faults)
+
+    async def scenario() -> str | None:
+        config = Config(token_file=token)
+        one, services = reloader(Loaded(config=config, credentials=read(config, [])), token)
+        told: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
+        monkeypatch.setattr(reloading, "read_credentials", reads_late)
+        monkeypatch.setattr(services.nodes, "set_faults", lambda source, faults: told.put_nowait((source, *faults)))
+        _written(token, "c" * 41)
+        looking = asyncio.create_task(one.follow_files())
+        async with asyncio.timeout(10):
+            while "does not answer" not in (await told.get())[-1]:
+                pass
+            answers.set()
+            while await told.get() != ("files",):
+                pass
+        looking.cancel()
+        return services.credentials.token
+
+    assert asyncio.run(scenario()) == "c" * 41
