@@ -18,7 +18,7 @@ class Pending(Protocol):
 
 
 class Ended:
-    """An operation that had ended when it was started."""
+    """An operation that had ended when it was started, or had nothing to do."""
 
     def test(self) -> bool:
         """See :class:`Pending`."""

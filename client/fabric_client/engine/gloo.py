@@ -16,10 +16,10 @@ from torch.distributed import ReduceOp as TorchOp
 from fabric_client.arrays import Array, same_memory
 from fabric_client.engine.base import ArrayDoor
 from fabric_client.engine.gloo_arrays import GlooArrays, as_bytes, as_numbers
-from fabric_client.engine.gloo_works import Farewell, GlooPending, GlooSplit, Member, Message, NothingToDo
+from fabric_client.engine.gloo_works import Farewell, GlooPending, GlooSplit, Member, Message
 from fabric_client.engine.rounding import divided, narrowed, reduced_in_float32
 from fabric_client.ops import ReduceOp
-from fabric_client.pending import Pending
+from fabric_client.pending import ENDED, Pending
 
 _OPS = {
     ReduceOp.SUM: TorchOp.SUM,
@@ -61,7 +61,7 @@ class GlooEngine:
         if array is not out:
             np.copyto(out, array)
         if not out.nbytes:
-            return NothingToDo()
+            return ENDED
         numbers, after = self._reducing(out, out, op)
         return GlooPending(self._group.allreduce([numbers], _OPS[op]), after=after)
 
@@ -71,7 +71,7 @@ class GlooEngine:
         if out is not None and array is not out:
             np.copyto(out, array)
         if not target.nbytes:
-            return NothingToDo()
+            return ENDED
         numbers, after = self._reducing(target, target, op)
         options = ReduceOptions()
         options.rootRank, options.reduceOp = root, _OPS[op]
@@ -85,7 +85,7 @@ class GlooEngine:
         """See the protocol. Gloo itself makes it of an all_reduce, which must not change the user's array."""
         whole = array.copy().reshape(-1)
         if not whole.nbytes:
-            return NothingToDo()
+            return ENDED
         first = sum(counts[: self.rank])
         numbers, after = self._reducing(whole, whole, op)
 
@@ -106,7 +106,7 @@ class GlooEngine:
     def all_gather(self, array: Array, out: Array) -> Pending:
         """See the protocol."""
         if not out.nbytes:
-            return NothingToDo()
+            return ENDED
         own = out[self.rank : self.rank + 1]
         source = array.copy() if same_memory(array, own) else array
         return GlooPending(self._group._allgather_base(as_bytes(out), as_bytes(source)), keep=source)
@@ -124,7 +124,7 @@ class GlooEngine:
     def gather(self, array: Array, out: Array | None, root: int) -> Pending:
         """See the protocol."""
         if not array.nbytes:
-            return NothingToDo()
+            return ENDED
         options = GatherOptions()
         options.rootRank = root
         targets = [] if out is None else [[as_bytes(out[rank : rank + 1]) for rank in range(self.size)]]
@@ -142,7 +142,7 @@ class GlooEngine:
     def scatter(self, array: Array | None, out: Array, root: int) -> Pending:
         """See the protocol."""
         if not out.nbytes:
-            return NothingToDo()
+            return ENDED
         options = ScatterOptions()
         options.rootRank = root
         sources: list[list[torch.Tensor]] = []
@@ -177,7 +177,7 @@ class GlooEngine:
 
     def broadcast(self, array: Array, root: int) -> Pending:
         """See the protocol."""
-        return GlooPending(self._broadcast(array, root), keep=array) if array.nbytes else NothingToDo()
+        return GlooPending(self._broadcast(array, root), keep=array) if array.nbytes else ENDED
 
     def _broadcast(self, array: Array, root: int) -> Any:
         options = BroadcastOptions()

@@ -32,14 +32,6 @@ def map_error(error: Exception) -> EngineError:
     return EngineError(f"Gloo: {lines[0][:300]}", details={"peer_may_be_lost": True})
 
 
-class NothingToDo:
-    """An operation on no elements; see :class:`fabric_client.pending.Pending`."""
-
-    def test(self) -> bool:
-        """See the protocol."""
-        return True
-
-
 class GlooPending:
     """Collectives that Gloo's threads work off.
 

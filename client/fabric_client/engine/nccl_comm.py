@@ -89,14 +89,6 @@ class NcclPending:
         return True
 
 
-class NothingToDo:
-    """An operation over no elements."""
-
-    def test(self) -> bool:
-        """See the protocol."""
-        return True
-
-
 class NcclComm:
     """A communicator of CuPy's binding.
 

@@ -9,9 +9,9 @@ import numpy as np
 from fabric_client.engine.base import ArrayDoor
 from fabric_client.engine.device import DeviceArray
 from fabric_client.engine.device_arrays import DeviceArrays
-from fabric_client.engine.nccl_comm import NcclComm, NothingToDo
+from fabric_client.engine.nccl_comm import NcclComm
 from fabric_client.engine.nccl_types import BYTES
-from fabric_client.pending import Pending
+from fabric_client.pending import ENDED, Pending
 from fabricd.errors import InputError
 
 #: Address and bytes of one rank's part.
@@ -131,7 +131,7 @@ class NcclMessages:
         """Start an operation in the stream of the first buffer."""
         used = [buffer for buffer in buffers if buffer is not None]
         if not any(buffer.nbytes for buffer in used):
-            return NothingToDo()
+            return ENDED
         stream = self._stream_of(used)
         return self.comm.start(what, lambda raw: call(raw, stream), stream)
 
