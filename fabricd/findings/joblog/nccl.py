@@ -102,7 +102,7 @@ NCCL_MESSAGES = (
     ),
     Message(
         code="nccl-network-missing",
-        texts=("Error: network*not found", "Failed to initialize any NET plugin"),
+        texts=("NCCL WARN Error: network*not found", "Failed to initialize any NET plugin"),
         meaning="the network that NCCL_NET asks for has no device here",
         fix=f"fabricctl doctor, {_IN_THE_JOB} (adapters-denied, adapters-hidden); fabricctl env says which network "
         "joins the nodes",
