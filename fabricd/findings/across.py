@@ -12,6 +12,7 @@ from fabricd.model.network import Network
 from fabricd.model.path import Transport
 from fabricd.model.snapshot import Snapshot
 from fabricd.paths.port_facts import PortTables
+from fabricd.units import format_names
 
 #: A switch is a rail's when so many ports of it are on that rail.
 _OF_A_RAIL = 3
@@ -53,12 +54,7 @@ def _mtu(names: Mapping[str, str], tables: _Tables, networks: Sequence[Network])
         if len(seen) < 2:
             continue
         usual = max(seen, key=lambda mtu: (len(seen[mtu]), mtu))
-        told = [
-            f"{mtu}: {', '.join(members[:_SHOWN])}"
-            + (f" and {len(members) - _SHOWN} more" if len(members) > _SHOWN else "")
-            for mtu, members in sorted(seen.items())
-            if mtu != usual
-        ]
+        told = [f"{mtu}: {format_names(members, _SHOWN)}" for mtu, members in sorted(seen.items()) if mtu != usual]
         yield Finding(
             code="mtu-differs",
             severity=Severity.WARNING

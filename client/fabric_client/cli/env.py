@@ -20,6 +20,7 @@ from fabricd.model.device import InterfaceKind
 from fabricd.model.snapshot import Snapshot
 from fabricd.plan.group_hosts import node_of
 from fabricd.plan.settings import ENGINES, SiteChoices, as_seen, of_node, settings_for
+from fabricd.units import format_names
 
 
 class EnvFormat(StrEnum):
@@ -157,8 +158,7 @@ def _node_of_rank(job: Mapping[str, Snapshot], rank: int) -> str:
 
 def _heading(job: Mapping[str, Snapshot], own: str, *, corrected: bool) -> str:
     """Return comments: for whom it is, and what NCCL will not know of its links unless a file tells it."""
-    shown = ", ".join(list(job)[:4]) + (f" and {len(job) - 4} more" if len(job) > 4 else "")
-    lines = [f"# for {clean(own)}, in a job on {clean(shown)}"]
+    lines = [f"# for {clean(own)}, in a job on {clean(format_names(job, 4))}"]
     changes = () if corrected else corrected_document(job[own]).changes
     lines += [f"# {clean(change)}" for change in changes[:_MAX_CHANGES]]
     if changes:

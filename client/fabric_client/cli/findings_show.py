@@ -6,7 +6,7 @@ from rich.text import Text
 
 from fabric_client.cli.show import console, text
 from fabricd.model.finding import Finding, Findings, Severity
-from fabricd.units import format_count
+from fabricd.units import format_count, format_names
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 _SHOWN_NODES, _SHOWN_FACTS = 6, 3
@@ -61,6 +61,4 @@ def _evidence(alike: Iterable[Finding]) -> Iterator[str]:
 
 
 def _nodes(names: Iterable[str]) -> str:
-    found = list(dict.fromkeys(filter(None, names)))
-    shown = ", ".join(found[:_SHOWN_NODES])
-    return shown + (f" and {len(found) - _SHOWN_NODES} more" if len(found) > _SHOWN_NODES else "")
+    return format_names(dict.fromkeys(filter(None, names)), _SHOWN_NODES)
