@@ -123,7 +123,7 @@ def test_what_is_told_is_in_the_form_that_is_described(api: Any, running: Runnin
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_requests_that_fit(api: Any, running: RunningDaemon, method: str, path: str) -> None:
-    _draw(api[path][method], GenerationMode.POSITIVE, lambda case: _judge(case, CHECKS), dear=_DEAR.get(path, 1))
+    _draw(api[path][method], GenerationMode.POSITIVE, lambda case: _judge(case, CHECKS))
     assert "unforeseen" not in running.log
 
 
@@ -136,7 +136,9 @@ def test_requests_that_do_not_fit(api: Any, running: RunningDaemon, method: str,
     assert "unforeseen" not in running.log
 
 
-def _draw(operation: Any, mode: GenerationMode, judge: Callable[[Case], None], *, dear: int = 1) -> None:
+def _draw(operation: Any, mode: GenerationMode, judge: Callable[[Case], None]) -> None:
+    dear = _DEAR.get(operation.path, 1)
+
     @settings(max_examples=max(REQUESTS // dear, 1), suppress_health_check=list(HealthCheck), database=None)
     @given(operation.as_strategy(generation_mode=mode))
     def all_drawn(case: Case) -> None:
