@@ -16,6 +16,7 @@ from fabricd.graph.networks_rails import RDMA_KINDS, beside_gpus
 from fabricd.model.device import InterfaceKind
 from fabricd.model.finding import Finding, Severity
 from fabricd.model.snapshot import Snapshot
+from fabricd.units import format_names
 
 #: The rules over facts, in few words.
 CODES = {
@@ -38,7 +39,9 @@ _OF_SETTINGS = frozenset({"setting-hinders", "setting-fixed-gid"})
 #: Names of bridges that lead to no other host, where no map tells what is in them; those of Docker end in hexadecimal.
 _LEAD_NOWHERE = re.compile(r"docker|virbr|lxcbr|lxdbr|cni|podman|br-[0-9a-f]{12}$")
 _DEFAULT_NET = 'eval "$(fabricctl env)" on every node'
-_SHOWN = 200
+_MAX_TEXT = 200
+#: That are told by name.
+_PORTS = 12
 
 
 def log_findings(log: JobLog, nodes: Mapping[str, Snapshot] | None = None) -> tuple[Finding, ...]:
@@ -84,7 +87,7 @@ def _networks(log: JobLog, known: Mapping[str, Snapshot]) -> Iterator[Finding]:
                 severity=Severity.ERROR,
                 node=name,
                 what="NCCL took TCP here and RDMA on other hosts: they cannot talk to each other",
-                evidence=(f"Using network {TCP}; elsewhere {others[:_SHOWN]}", *_why_tcp(log, name, known)),
+                evidence=(f"Using network {TCP}; elsewhere {others[:_MAX_TEXT]}", *_why_tcp(log, name, known)),
                 fix="fabricctl doctor in the job's own container on this host (adapters-denied, setting-names-nothing)",
             )
         return
@@ -112,7 +115,7 @@ def _why_tcp(log: JobLog, name: str, known: Mapping[str, Snapshot]) -> Iterator[
     if name not in known:
         yield "whether the host has RDMA is not known: no map of it"
     elif ports := _active(known[name]):
-        yield f"by the map {len(ports)} ports are active there: {', '.join(ports[:8])}"
+        yield f"by the map {len(ports)} ports are active there: {format_names(ports)}"
     else:
         yield "by the map no port for RDMA is active there"
 
@@ -167,7 +170,7 @@ def _indirect(log: JobLog) -> Iterator[Finding]:
         host = counts[name]
         evidence = [f"{host.indirect} of {host.direct + host.indirect} connections without /GDRDMA"]
         if host.not_direct_because:
-            evidence.append(host.not_direct_because[:_SHOWN])
+            evidence.append(host.not_direct_because[:_MAX_TEXT])
         if level := host.settings.get("NCCL_NET_GDR_LEVEL"):
             evidence.append(f"NCCL_NET_GDR_LEVEL={level[:20]}")
         yield Finding(
@@ -188,7 +191,7 @@ def _adapters(log: JobLog, known: Mapping[str, Snapshot]) -> Iterator[Finding]:
     most = max(counts.values(), default=0)
     for name, count in counts.items():
         host = log.hosts[name]
-        ports = ", ".join(port for port, _ in host.adapters[:12])
+        ports = format_names((port for port, _ in host.adapters), _PORTS)
         if count < most:
             yield Finding(
                 code="log-adapters-differ",
@@ -205,7 +208,7 @@ def _adapters(log: JobLog, known: Mapping[str, Snapshot]) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 node=name,
                 what="NCCL uses InfiniBand and RoCE ports together, which do not reach each other",
-                evidence=(", ".join("/".join(one) for one in host.adapters[:12]),),
+                evidence=(format_names(("/".join(one) for one in host.adapters), _PORTS),),
                 fix=f"{_DEFAULT_NET} sets NCCL_IB_HCA to the ports of the network that joins them",
             )
         if name in known and (left := _left_out(host, known[name])):
@@ -214,7 +217,7 @@ def _adapters(log: JobLog, known: Mapping[str, Snapshot]) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 node=name,
                 what="NCCL leaves out active ports that stand beside GPUs",
-                evidence=(f"it uses {ports}", f"by the map active as well: {', '.join(left[:12])}"),
+                evidence=(f"it uses {ports}", f"by the map active as well: {format_names(left, _PORTS)}"),
                 fix=f"{_DEFAULT_NET} says which ports join the nodes; is NCCL_IB_HCA left over?",
             )
 
@@ -272,6 +275,6 @@ def _message(seen: Seen) -> Iterator[Finding]:
             severity=message.severity,
             node=name,
             what=message.meaning,
-            evidence=(f"{seen.where}, {times}: {seen.text.strip()[:_SHOWN]}",),
+            evidence=(f"{seen.where}, {times}: {seen.text.strip()[:_MAX_TEXT]}",),
             fix=message.fix,
         )

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fabricd.model.finding import Finding, Severity
-from fabricd.units import format_ranges
+from fabricd.units import format_names, format_ranges
 
 _GLOBAL = re.compile(r"\[rank(\d{1,7})\]:")
 _WAITS = re.compile(
@@ -104,13 +104,14 @@ def _of_all(group: str) -> bool:
 def _behind(where: str, behind: list[int], silent: list[int], group: _Group, hosts: Mapping[int, str]) -> Finding:
     evidence = [f"{where}: {_some(group.waits)} waits in it"]
     if behind:
-        evidence.append(f"begun last by {', '.join(f'rank {one}: {group.begun[one]}' for one in behind[:_SHOWN])}")
+        last = (f"rank {one}: {group.begun[one]}" for one in behind)
+        evidence.append(f"begun last by {format_names(last, _SHOWN)}")
     if silent:
         evidence.append(f"nothing is said by {_some(silent)}")
     missing = behind or silent
     on = list(dict.fromkeys(hosts[rank] for rank in missing if rank in hosts))
     if on:
-        evidence.append(f"on {', '.join(on[:_SHOWN])}")
+        evidence.append(f"on {format_names(on, _SHOWN)}")
     return Finding(
         code="log-rank-behind",
         severity=Severity.ERROR,
