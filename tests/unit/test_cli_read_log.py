@@ -1,5 +1,6 @@
 """fabricctl read-log on files: what people see, what programs get, and the exit status."""
 
+import gzip
 import json
 
 import pytest
@@ -86,6 +87,10 @@ def test_wrong_input_is_told(fabricctl, tmp_path, good):
     file.write_text("epoch 1\nepoch 2\n")
     status, _, err = fabricctl("read-log", file)
     assert (status, "2 lines, none of NCCL" in err, "NCCL_DEBUG=INFO" in err) == (2, True, True)
+    packed = tmp_path / "good.log.gz"
+    packed.write_bytes(gzip.compress(good.read_bytes()))
+    status, _, err = fabricctl("read-log", packed)
+    assert (status, f"{packed} is compressed" in err, "zcat" in err) == (2, True, True)
     status, _, err = fabricctl("read-log", tmp_path / "none.log")
     assert (status, "none.log" in err) == (2, True)
     assert fabricctl("read-log", good, "--from", f"unix:{tmp_path}/nobody")[0] == 3

@@ -18,6 +18,8 @@ from fabricd.units import format_count, format_names
 
 #: Of all files together.
 _MAX_BYTES = 1 << 30
+#: What files of gzip and zstd begin with, and no line of text does.
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _SHOWN_HOSTS = 6
 
 LogsArgument = Annotated[
@@ -68,11 +70,13 @@ def _lines(name: str, left: list[int]) -> Iterator[str]:
     """Yield the lines of a file; of long ones the beginning.
 
     Raises:
-        InputError: the file cannot be read, or all are too large together.
+        InputError: the file cannot be read, or is compressed, or all are too large together.
     """
     with opened(name) as (stream, shown):
         begins = True
         while part := stream.readline(MAX_LINE):
+            if part.startswith(_COMPRESSED):
+                raise InputError(f"{shown} is compressed", hint="zcat LOG | fabricctl read-log -")
             left[0] -= len(part)
             if left[0] < 0:
                 raise InputError(
