@@ -65,10 +65,14 @@ def test_a_terminal_is_told_that_it_watches(tmp_path):
         command = [program("fabricctl"), "watch", "--from", n0.url]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, text=True) as process:
             os.close(end)
-            assert select.select([terminal], [], [], 30)[0]
-            assert os.read(terminal, 200) == f"watching 1 node by the daemon at {n0.url}; Ctrl-C ends it\r\n".encode()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 130
+            try:
+                assert select.select([terminal], [], [], 30)[0]
+                told = f"watching 1 node by the daemon at {n0.url}; Ctrl-C ends it\r\n"
+                assert os.read(terminal, 200) == told.encode()
+                process.send_signal(signal.SIGINT)
+                assert process.wait(10) == 130
+            finally:
+                process.kill()
     os.close(terminal)
 
 

@@ -29,6 +29,7 @@ class Terminal(io.StringIO):
         ("plan", True, "fabricctl plan: at work since 0.01 s (Ctrl-C ends it)\n"),
         ("plan", False, ""),
         ("watch", True, ""),
+        (None, True, ""),  # it is not known yet whether it is "watch"
     ],
 )
 def test_it_is_told_on_a_terminal_and_once(monkeypatch, command, is_terminal, told):

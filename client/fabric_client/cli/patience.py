@@ -20,8 +20,9 @@ def told_when_long(context: Any) -> Iterator[None]:
     """
 
     def tell() -> None:
-        if context.invoked_subcommand not in _TOLD_OTHERWISE:
-            sys.stderr.write(f"fabricctl {context.invoked_subcommand}: at work since {_SECONDS:g} s (Ctrl-C ends it)\n")
+        name = context.invoked_subcommand  # None while its modules are loaded
+        if name is not None and name not in _TOLD_OTHERWISE:
+            sys.stderr.write(f"fabricctl {name}: at work since {_SECONDS:g} s (Ctrl-C ends it)\n")
 
     timer = threading.Timer(_SECONDS, tell)
     timer.daemon = True

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fabric_client.engine.mpi_form import speakers
 from fabric_client.engine.pair_connect import Place, new_socket
 from fabricd.model.plan import GroupPlan
+from fabricd.units import format_names
 
 #: The kernel asks three times, a second apart, before it gives up a neighbour. Source: arp(7), mcast_solicit.
 _SECONDS = 4.0
@@ -98,24 +99,18 @@ class Reach:
             return ""
         over = ", ".join(self._devices) or "no planned device"
         if self._place is None or not self._peers:
-            return f"{self._node} was to reach {_names(part.node for part in self._others)} over {over}"
+            return f"{self._node} was to reach {format_names((part.node for part in self._others), _NAMED)} over {over}"
         missed = _missed(self._place, self._peers, _LAST_LOOK_SECONDS)
         if not missed:
-            return f"{self._node} reaches {_names(peer.node for peer in self._peers)} over {over} now"
+            return f"{self._node} reaches {format_names((peer.node for peer in self._peers), _NAMED)} over {over} now"
         reasons = [f"{peer.node} at {peer.address} over {over}: {reason}" for peer, reason in missed.items()]
-        more = f", and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
-        return f"{self._node} does not reach {', '.join(reasons[:_NAMED])}{more}"
+        return f"{self._node} does not reach {format_names(reasons, _NAMED)}"
 
 
 def _port(text: str) -> int:
     """Return the port that another rank says it holds; 0 where that is none."""
     port = int(text) if text.isdecimal() and len(text) <= len("65535") else 0
     return port if port < 1 << 16 else 0
-
-
-def _names(nodes: Iterable[str]) -> str:
-    names = list(nodes)
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def _missed(place: Place, peers: Iterable[_Peer], seconds: float) -> dict[_Peer, str]:
