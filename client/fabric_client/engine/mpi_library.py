@@ -57,8 +57,11 @@ def open_devices() -> ctypes.c_int:
 
     Raises:
         EngineError: settings that no device fits.
+        UnavailableError: the library is older than MPI 4.
     """
     library, info, session = _library(), ctypes.c_int(), ctypes.c_int()
+    if not hasattr(library, "MPI_Session_init"):
+        raise UnavailableError(f"{library_version()} knows no sessions, as 4.0 and later do", hint=install_line("mpi"))
     library.MPI_Info_create(ctypes.byref(info))
     library.MPI_Info_set(info, b"thread_level", b"MPI_THREAD_MULTIPLE")  # the world gets what the session got
     code = int(library.MPI_Session_init(info, MPI._handleof(MPI.ERRORS_RETURN), ctypes.byref(session)))
