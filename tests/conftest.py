@@ -137,6 +137,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if threading.current_thread() is threading.main_thread():
         # A session that is ended otherwise than by Ctrl-C ends what its fixtures have started, too.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # A shell's background job is begun deaf to Ctrl-C, and what it starts would be so, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[SESSION] = Session(works_for_another=hasattr(config, "workerinput"))
     config.pluginmanager.register(_Tally(config.stash[SESSION]))
 
