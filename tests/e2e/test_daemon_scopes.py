@@ -118,7 +118,7 @@ def test_a_stream_ends_when_its_token_is_taken_back(tmp_path):
             found.process.send_signal(signal.SIGHUP)
             with pytest.raises(httpx.RemoteProtocolError):
                 next(line for line in lines if "other" in line)
-        assert "an answer broke off path=/v1/events" in found.log
+        eventually(lambda: "an answer broke off path=/v1/events" in found.log, 5, told=[found])
 
 
 def test_a_reload_that_is_asked_for_tells_every_fault_and_changes_nothing(running):
