@@ -190,8 +190,8 @@ def _refused(found: NetworkMap, start: End, goal: End) -> Iterator[Rejected]:
     """Yield why ports, and networks that only one of the two nodes is on, are no way."""
     node_of = {end.node_id: end.node for end in (start, goal)}
     for one in found.rejected:
-        node_id, _, port = one.name.partition("/")
-        yield Rejected(name=f"{node_of[node_id]}/{port}", reason=one.reason)
+        node_id = max((known for known in node_of if one.name.startswith(f"{known}/")), key=len)  # it may hold a slash
+        yield Rejected(name=f"{node_of[node_id]}/{one.name[len(node_id) + 1 :]}", reason=one.reason)
     for network in found.networks:
         members = {port.node for port in network.ports}
         if len(members) == 1:

@@ -156,7 +156,7 @@ def _place_of(rated: Rated, joined: Sequence[Rated]) -> str:
         return "the only network that joins all hosts"
     first = joined[0] is rated
     mine, other = rated_key(rated), rated_key(others[0])
-    differs = next(index for index, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b)
+    differs = next((index for index, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b), -1)
     word = "before" if first else "behind"
     why = (
         f"configured for {rated.candidate.role} against {others[0].candidate.role}",
