@@ -27,7 +27,7 @@ from fabricd.cluster.etcd_messages import (
     decode,
     refusal,
 )
-from fabricd.cluster.peer_client import plain_client, reason_of
+from fabricd.cluster.peer_client import plain_client, read_body, reason_of
 from fabricd.credentials import PeerAccess
 from fabricd.errors import ParseError
 
@@ -213,11 +213,9 @@ class Etcd:
                 asyncio.timeout(2 * _CALL_SECONDS),
                 client.stream("POST", url + path, content=body) as response,
             ):
-                data = bytearray()
-                async for chunk in response.aiter_raw():
-                    data += chunk
-                    if len(data) > _MAX_ANSWER_BYTES:
-                        raise EtcdError(f"an answer of more than {_MAX_ANSWER_BYTES} bytes")
+                data = await read_body(response, _MAX_ANSWER_BYTES)
+        except ParseError as error:
+            raise EtcdError(f"an answer of more than {_MAX_ANSWER_BYTES} bytes") from error
         except TimeoutError as error:
             raise EtcdError("no whole answer in time") from error
         except httpx.HTTPError as error:

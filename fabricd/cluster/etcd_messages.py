@@ -124,7 +124,7 @@ class Streamed:
     error: dict[str, Any] | None = None
 
 
-def decode(data: bytes | bytearray, kind: type[T]) -> T:
+def decode(data: bytes, kind: type[T]) -> T:
     """Return a message of etcd's JSON.
 
     Raises:

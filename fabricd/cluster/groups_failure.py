@@ -16,7 +16,7 @@ from fabricd.errors import (
 )
 from fabricd.localview import LocalView
 from fabricd.model.wire import WatchEvent
-from fabricd.units import format_ranges
+from fabricd.units import format_names, format_ranges
 
 _PARTIES_SHOWN = 8
 
@@ -122,11 +122,9 @@ def fenced_failure(incarnation: int) -> Failure:
 def lost_failure(members: Iterable[Member]) -> Failure:
     """Return the failure of members that ended or cannot be reached."""
     lost = sorted(members, key=lambda member: member.rank)
-    shown = ", ".join(str(member) for member in lost[:_PARTIES_SHOWN])
-    more = f" and {len(lost) - _PARTIES_SHOWN} more" if len(lost) > _PARTIES_SHOWN else ""
     return Failure(
         kind=FailureKind.LOST,
-        reason=f"{shown}{more} ended, or cannot be reached any more",
+        reason=f"{format_names(lost, _PARTIES_SHOWN)} ended, or cannot be reached any more",
         ranks=tuple(member.rank for member in lost),
     )
 

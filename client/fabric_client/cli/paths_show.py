@@ -7,7 +7,7 @@ from rich.console import Console
 from fabric_client.cli.clean import clean
 from fabric_client.cli.show import console, table, text
 from fabricd.model.path import Estimate, Path, PathAnswer
-from fabricd.units import format_bandwidth, format_latency, format_size, format_time
+from fabricd.units import format_bandwidth, format_latency, format_names, format_size, format_time
 
 #: Names shown of those with one reason.
 _ALIKE = 6
@@ -99,8 +99,7 @@ def _show_rejected(out: Console, answer: PathAnswer, style: str = "") -> None:
     for one in answer.rejected:
         names.setdefault(one.reason, []).append(one.name)
     for reason, alike in names.items():
-        more = f" and {len(alike) - _ALIKE} more" if len(alike) > _ALIKE else ""
-        out.print(text(f"no candidate: {', '.join(alike[:_ALIKE])}{more}: {reason}", style))
+        out.print(text(f"no candidate: {format_names(alike, _ALIKE)}: {reason}", style))
 
 
 def _show_notes(out: Console, answer: PathAnswer) -> None:
